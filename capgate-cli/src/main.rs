@@ -1,0 +1,2 @@
+//! Placeholder until its room is built.
+fn main() {}

@@ -1,0 +1,2 @@
+//! What both halves of capgate share.
+#![cfg_attr(not(feature = "user"), no_std)]
