@@ -1,0 +1,103 @@
+//! Builds the eBPF object and leaves it as `$OUT_DIR/capgate-ebpf` for the daemon to embed.
+
+#[path = "build/toolchain.rs"]
+mod toolchain;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use toolchain::Toolchain;
+
+/// The eBPF crate's directory and its binary.
+const OBJECT: &str = "capgate-ebpf";
+
+/// Everything that the object is made of, relative to the workspace. The workspace's manifest is read for what
+/// capgate-common inherits from it.
+const SOURCES: [&str; 8] = [
+    "Cargo.toml",
+    "capgate-common/Cargo.toml",
+    "capgate-common/src",
+    "capgate-daemon/build.rs",
+    "capgate-daemon/build/toolchain.rs",
+    "capgate-ebpf/Cargo.lock",
+    "capgate-ebpf/Cargo.toml",
+    "capgate-ebpf/src",
+];
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            // Cargo prints this line by itself and fails the build; the exit status would add the whole log to it.
+            println!("cargo::error={sentence}");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Builds the object and copies it; an error is a sentence for the user.
+fn build() -> Result<(), String> {
+    let workspace = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("..");
+    for source in SOURCES {
+        println!(
+            "cargo::rerun-if-changed={}",
+            workspace.join(source).display()
+        );
+    }
+    let toolchain = Toolchain::find().map_err(|missing| missing.to_string())?;
+    let out_dir = PathBuf::from(variable("OUT_DIR")?);
+    let target_dir = shared_target_dir(&out_dir)?;
+    let cargo = toolchain
+        .cargo(
+            "build",
+            &workspace.join(OBJECT),
+            &variable("CARGO_CFG_TARGET_ARCH")?,
+            &target_dir,
+        )
+        .map_err(|e| format!("cannot prepare {}: {e}", target_dir.display()))?;
+    run(cargo)?;
+    let product = Toolchain::product(&target_dir, OBJECT);
+    let copy = out_dir.join(OBJECT);
+    fs::copy(&product, &copy).map_err(|e| {
+        format!(
+            "cannot copy {} to {}: {e}",
+            product.display(),
+            copy.display()
+        )
+    })?;
+    Ok(())
+}
+
+/// A directory for the inner cargo that all profiles of the outer one share, so that `core` is compiled once. The
+/// outer cargo's own directory would not do: it holds a lock on it while this runs.
+fn shared_target_dir(out_dir: &Path) -> Result<PathBuf, String> {
+    // <target>/<profile>/build/<package>/out
+    let target = out_dir
+        .ancestors()
+        .nth(4)
+        .ok_or_else(|| format!("{} is not a build script's OUT_DIR", out_dir.display()))?;
+    Ok(target.join(OBJECT))
+}
+
+/// Runs the inner cargo, whose talk becomes the outer one's only when it fails.
+fn run(mut cargo: Command) -> Result<(), String> {
+    let output = cargo
+        .output()
+        .map_err(|e| format!("cannot run {}: {e}", cargo.get_program().display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "the eBPF object did not build:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    )
+    .replace('\n', "\ncargo::error="))
+}
+
+/// A variable that cargo sets for build scripts.
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|e| format!("{name}: {e}"))
+}
