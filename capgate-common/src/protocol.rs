@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{evidence::Evidence, ledger::Ledger};
+use crate::{compare::Judgement, evidence::Evidence, ledger::Ledger};
 
 /// The protocol version of this build. A daemon accepts its own and the one before.
 pub const VERSION: u32 = 1;
@@ -178,6 +178,8 @@ pub struct Sealed {
     pub contract_source: Option<String>,
     /// Exit code by the table of verdicts.
     pub exit_code: i32,
+    /// What the verdict rests on: a reader has neither the client's environment nor the daemon's configuration to judge again.
+    pub judgement: Judgement,
     /// How the command ended; `None` when the lease was lost.
     pub outcome: Option<Outcome>,
     /// Sentences for the reader: leftovers, killed at the budget, lost, and so on.
