@@ -59,7 +59,10 @@ fn build() -> Result<(), String> {
         )
         .map_err(|e| format!("cannot prepare {}: {e}", target_dir.display()))?;
     run(cargo)?;
-    let product = Toolchain::product(&target_dir, OBJECT);
+    let product = target_dir
+        .join(toolchain::TARGET)
+        .join("release")
+        .join(OBJECT);
     let copy = out_dir.join(OBJECT);
     fs::copy(&product, &copy).map_err(|e| {
         format!(

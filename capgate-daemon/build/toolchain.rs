@@ -32,8 +32,9 @@ pub(crate) const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-w
 /// Where a distribution's own compiler lives.
 const DISTRIBUTION_PREFIX: &str = "/usr";
 
-/// The target of the eBPF object: little endian, as every machine that capgate supports.
-const TARGET: &str = "bpfel-unknown-none";
+/// The target of the eBPF object: little endian, as every machine that capgate supports. Products are below a
+/// directory of this name.
+pub(crate) const TARGET: &str = "bpfel-unknown-none";
 
 /// Variables of the outer cargo that the inner one keeps: where its caches are, how it reaches the registry, its
 /// share of the job server. All other `CARGO*` and `RUST*` variables describe the host's build and would change the object's.
@@ -158,11 +159,6 @@ impl Toolchain {
             ])
             .arg(target_dir);
         Ok(command)
-    }
-
-    /// Where `build` leaves the binary called `name`.
-    pub(crate) fn product(target_dir: &Path, name: &str) -> PathBuf {
-        target_dir.join(TARGET).join("release").join(name)
     }
 
     /// A directory in which LLVM is the only library. bpf-linker loads the first `libLLVM*` that a directory

@@ -1,2 +1,69 @@
-//! Placeholder until its room is built.
-fn main() {}
+//! The project's own tasks, as `cargo xtask TASK`.
+
+mod build;
+mod capability;
+mod install;
+mod lint;
+mod packages;
+mod run;
+mod tally;
+mod test;
+#[path = "../../capgate-daemon/build/toolchain.rs"]
+mod toolchain;
+mod workspace;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own tasks")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Put capgate and capgated into target/release; on Debian 12 install what that needs.
+    Build,
+    /// Build what is missing and run a command in a local job, in the caller's directory.
+    #[command(override_usage = "cargo xtask run [OPTIONS OF capgate run] -- COMMAND…")]
+    Run {
+        /// Passed to `capgate run`.
+        #[arg(allow_hyphen_values = true)]
+        options: Vec<OsString>,
+        /// The command and its arguments.
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+    /// Install what the tests need, lint, run every test and print how many there were. Needs root.
+    Test,
+    /// Check format, clippy and dependencies of both workspaces.
+    Lint,
+    /// Build, then copy binaries, unit and configuration to where a service has them.
+    Install {
+        /// Install below this directory, for a package, and touch nothing else.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        root: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().task {
+        Task::Build => succeed(build::binaries()),
+        Task::Run { options, command } => succeed(run::in_local_job(options, command)),
+        Task::Test => test::all(),
+        Task::Lint => succeed(lint::all()),
+        Task::Install { root } => succeed(install::service(&root)),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("xtask: {e:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The exit code of a task that either fails with an error or has nothing to tell.
+fn succeed(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    done.map(|()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,126 @@
+//! Installs what a task needs and the machine lacks, or says what to install.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::{self, show};
+
+/// The system's name and release.
+const OS_RELEASE: &str = "/etc/os-release";
+
+/// A Debian package that a task needs.
+pub(crate) struct Package {
+    /// What Debian calls it.
+    pub(crate) name: &'static str,
+    /// What shows that it is there, whoever installed it: a program's name, or an absolute path.
+    pub(crate) provides: &'static str,
+    /// What needs it.
+    pub(crate) why: &'static str,
+}
+
+impl Package {
+    /// Whether the machine has what the package provides.
+    fn is_present(&self) -> bool {
+        if self.provides.starts_with('/') {
+            Path::new(self.provides).exists()
+        } else {
+            workspace::which(self.provides).is_some()
+        }
+    }
+}
+
+/// Makes sure that every package of a table is there.
+pub(crate) fn ensure(table: &[Package]) -> Result<()> {
+    let missing: Vec<_> = table
+        .iter()
+        .filter(|package| !package.is_present())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if workspace::which("apt-get").is_none() {
+        let wanted: Vec<_> = missing
+            .iter()
+            .map(|p| format!("{} ({})", p.provides, p.why))
+            .collect();
+        bail!("install what provides {}", wanted.join(", "));
+    }
+    for package in &missing {
+        eprintln!("xtask: installing {}: {}", package.name, package.why);
+    }
+    apt_install(
+        &missing
+            .iter()
+            .map(|package| package.name)
+            .collect::<Vec<_>>(),
+    )?;
+    // A package that lacks what the table promises would otherwise be installed again on each run.
+    match missing.iter().find(|package| !package.is_present()) {
+        Some(package) => bail!(
+            "{} is installed and {} is still missing",
+            package.name,
+            package.provides
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Installs Debian packages, as root or by a sudo that does not ask.
+pub(crate) fn apt_install(names: &[&str]) -> Result<()> {
+    let mut install = apt_get();
+    install
+        .args(["install", "-y", "--no-install-recommends"])
+        .args(names);
+    if workspace::run(&mut install).is_ok() {
+        return Ok(());
+    }
+    // Fresh machines and images have no package lists, or ones that name versions that are gone.
+    let refreshed =
+        workspace::run(apt_get().arg("update")).and_then(|()| workspace::run(&mut install));
+    refreshed.with_context(|| {
+        format!(
+            "as root, run `apt-get install --no-install-recommends {}`",
+            names.join(" ")
+        )
+    })
+}
+
+/// `cargo install` of one release of a program, locked to the dependencies that its authors tested.
+pub(crate) fn cargo_install(name: &str, version: &str) -> Result<()> {
+    let mut install = workspace::cargo(["install", name, "--version", version, "--locked"]);
+    workspace::run(&mut install).with_context(|| format!("run `{}`", show(&install)))
+}
+
+/// Whether this is the Debian release whose own compiler builds the eBPF object.
+pub(crate) fn is_debian_12() -> bool {
+    let release = fs::read_to_string(OS_RELEASE).unwrap_or_default();
+    let says = |key: &str, value: &str| {
+        release.lines().any(|line| {
+            line.strip_prefix(key)
+                .and_then(|rest| rest.strip_prefix('='))
+                .is_some_and(|found| found.trim_matches('"') == value)
+        })
+    };
+    says("ID", "debian") && says("VERSION_ID", "12")
+}
+
+/// apt-get that asks nothing; its talk goes to stderr, since a task's stdout may be data.
+fn apt_get() -> Command {
+    let mut command = if nix::unistd::geteuid().is_root() {
+        Command::new("env")
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "env"]);
+        sudo
+    };
+    command.args([
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "-qq",
+        "-o",
+        "Dpkg::Use-Pty=0",
+    ]);
+    command.stdout(std::io::stderr());
+    command
+}
