@@ -79,8 +79,6 @@ pub const PATH_UNHASHED: u16 = 1 << 2;
 pub const PATH_TRUNCATED: u16 = 1 << 3;
 /// A pointer on the way could not be read.
 pub const PATH_FAULT: u16 = 1 << 4;
-/// The walk passed the task's own root (`fs_struct.root`) on its way up.
-pub const PATH_IN_ROOT: u16 = 1 << 5;
 
 /// A walked path: `len` bytes of the variable data, as components from the leaf to the root, each
 /// one length byte and that many name bytes (`NAME_MAX` is 255, limits.h). No component: `/`.
@@ -288,8 +286,6 @@ pub struct SocketRecord {
 pub const EXEC_SCRIPT: u16 = 1 << 0;
 /// [`ExecRecord::how`]: argv was cut at `ARGV_CAP`.
 pub const EXEC_ARGV_CUT: u16 = 1 << 1;
-/// [`ExecRecord::how`]: a 32-bit program.
-pub const EXEC_COMPAT: u16 = 1 << 2;
 
 /// A program that started. Data: path of the program that runs (walk), working directory (walk), the name
 /// as the caller gave it (`linux_binprm.filename`), argv with NULs between.
@@ -521,6 +517,10 @@ pub struct Offsets {
     pub net_net_cookie: u32,
     pub unix_sock_peer: u32,
     pub unix_sock_path: u32,
+    pub unix_sock_addr: u32,
+    pub unix_address_len: u32,
+    pub unix_address_name: u32,
+    pub bpf_sock_addr_kern_uaddr: u32,
     pub pid_numbers: u32,
     pub upid_nr: u32,
     pub io_kiocb_opcode: u32,

@@ -291,8 +291,6 @@ pub struct Exec {
     pub name: Named,
     /// An interpreter runs for the named file.
     pub script: bool,
-    /// A 32-bit program.
-    pub compat: bool,
     /// Arguments, possibly cut.
     pub argv: Vec<Vec<u8>>,
     /// `argv` was cut.

@@ -1,0 +1,185 @@
+//! Files that come into the job's hands: opened for writing, created, truncated, received.
+
+use capgate_common::event::{
+    FILE_OPEN, FILE_RECEIVED, FileRecord, HOW_CREATED, HOW_TRUNCATE, HOW_WRITE, KIND_FILE,
+    PTRACE_GETFD, UNSEEN_FD,
+};
+
+use crate::{
+    arch::class,
+    emit,
+    kernel::{self, Address, file_of, offset},
+    process,
+    record::{Draft, Syscall},
+    syscall::Regs,
+};
+
+/// `FMODE_WRITE`, `FMODE_PATH`, `FMODE_CREATED` (include/linux/fs.h).
+const FMODE_WRITE: u32 = 1 << 1;
+const FMODE_PATH: u32 = 1 << 14;
+const FMODE_CREATED: u32 = 1 << 20;
+/// `O_TRUNC` (include/uapi/asm-generic/fcntl.h).
+const O_TRUNC: u64 = 0o1000;
+
+/// A call that returned a descriptor.
+#[inline(always)]
+pub(crate) fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
+    if class == class::GETFD {
+        process::reached(slot, PTRACE_GETFD, 0);
+    }
+    // open(2) drops O_TRUNC from f_flags once it has acted, so the call's own word counts.
+    let flags = match class {
+        class::OPEN | class::OPEN_BY_HANDLE => regs.arg::<1>(),
+        class::OPENAT => regs.arg::<2>(),
+        class::OPENAT2 => kernel::user::<u64>(regs.arg::<2>()).unwrap_or(O_TRUNC),
+        class::CREAT => O_TRUNC,
+        _ => 0,
+    };
+    let op = if class == class::GETFD { FILE_RECEIVED } else { FILE_OPEN };
+    match file_of(fd) {
+        Some(file) => record(slot, file, flags, op),
+        // Another thread closed it already, or the tables cannot be read: which file it was is not known.
+        None => {
+            emit::attempted::<KIND_FILE>(slot);
+            emit::lost::<KIND_FILE>(slot);
+        }
+    }
+}
+
+/// Records a file when the job may change it.
+#[inline(never)]
+fn record(slot: u32, file: Address, open_flags: u64, op: u16) {
+    let Some(mode) = file.read::<u32>(offset!(file_f_mode)) else {
+        emit::attempted::<KIND_FILE>(slot);
+        emit::lost::<KIND_FILE>(slot);
+        return;
+    };
+    if mode & FMODE_PATH != 0 {
+        return;
+    }
+    let mut how = 0;
+    if mode & FMODE_WRITE != 0 {
+        how |= HOW_WRITE;
+    }
+    if op == FILE_OPEN {
+        if mode & FMODE_CREATED != 0 {
+            how |= HOW_CREATED;
+        }
+        if open_flags & O_TRUNC != 0 {
+            how |= HOW_TRUNCATE;
+        }
+    }
+    if how == 0 {
+        return;
+    }
+    emit::attempted::<KIND_FILE>(slot);
+    if try_record(slot, file, op, how).is_none() {
+        emit::lost::<KIND_FILE>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
+    let mut draft = Draft::<Syscall, FileRecord>::new()?;
+    let inode = file.follow(offset!(file_f_inode))?;
+    let path = draft.walk(file.at(offset!(file_f_path)));
+    let record = FileRecord {
+        header: emit::header(KIND_FILE, kernel::current()),
+        ino: inode.read(offset!(inode_i_ino))?,
+        dev: inode.follow(offset!(inode_i_sb))?.read(offset!(super_block_s_dev))?,
+        generation: inode.read(offset!(inode_i_generation))?,
+        mode: u32::from(inode.read::<u16>(offset!(inode_i_mode))?),
+        nlink: inode.read(offset!(inode_i_nlink))?,
+        path,
+        op,
+        how,
+        rdev: inode.read(offset!(inode_i_rdev))?,
+        pad: 0,
+    };
+    // SAFETY: scratch memory is larger than any record and aligned for it.
+    unsafe { draft.fixed().write(record) };
+    draft.send::<KIND_FILE>(slot);
+    Some(())
+}
+
+/// `SOL_SOCKET`, `SCM_RIGHTS`, `AF_UNIX` (include/linux/socket.h).
+const SOL_SOCKET: u32 = 1;
+const SCM_RIGHTS: u32 = 1;
+const AF_UNIX: u16 = 1;
+/// Descriptors of one message that are looked at, and control headers before them.
+const FDS: u64 = 16;
+const HEADERS: u32 = 4;
+
+/// `struct user_msghdr` (include/linux/socket.h) and `struct cmsghdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MessageHeader {
+    pub(crate) name: u64,
+    pub(crate) name_len: u32,
+    pad: u32,
+    iov: u64,
+    iov_len: u64,
+    control: u64,
+    control_len: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ControlHeader {
+    len: u64,
+    level: u32,
+    kind: u32,
+}
+
+/// recvmsg: descriptors that came along.
+#[inline(always)]
+pub(crate) fn received(slot: u32, regs: Regs) {
+    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else { return };
+    if sock.family() != Some(AF_UNIX) {
+        return;
+    }
+    let Some(message) = kernel::user::<MessageHeader>(regs.arg::<1>()) else {
+        emit::unseen(slot, UNSEEN_FD, 0);
+        return;
+    };
+    let mut at = message.control;
+    let end = message.control.wrapping_add(message.control_len);
+    for _ in 0..HEADERS {
+        if end.wrapping_sub(at) < 20 || end < at {
+            return;
+        }
+        let Some(control) = kernel::user::<ControlHeader>(at) else {
+            emit::unseen(slot, UNSEEN_FD, 0);
+            return;
+        };
+        if control.level == SOL_SOCKET && control.kind == SCM_RIGHTS {
+            let count = (control.len - 16) / 4;
+            if count > FDS {
+                emit::unseen(slot, UNSEEN_FD, count);
+            }
+            for i in 0..FDS {
+                if i >= count {
+                    break;
+                }
+                match kernel::user::<u32>(at + 16 + i * 4).and_then(file_of) {
+                    Some(file) => record(slot, file, 0, FILE_RECEIVED),
+                    None => emit::unseen(slot, UNSEEN_FD, 1),
+                }
+            }
+            return;
+        }
+        at = at.wrapping_add((control.len + 7) & !7);
+    }
+}
+
+/// recvmmsg: control data is not followed through a list; that some came is said.
+#[inline(always)]
+pub(crate) fn received_many(slot: u32, regs: Regs, ret: i64) {
+    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else { return };
+    if sock.family() == Some(AF_UNIX)
+        && kernel::user::<MessageHeader>(regs.arg::<1>()).is_none_or(|message| message.control_len > 0)
+    {
+        emit::unseen(slot, UNSEEN_FD, ret as u64);
+    }
+}

@@ -1,0 +1,224 @@
+//! Inet: connects and addressed datagrams before the kernel acts on them, and packets on their way out.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::bpf_sock,
+    btf_maps::LruHashMap,
+    helpers::{bpf_get_netns_cookie, bpf_sk_fullsock},
+    macros::{btf_map, cgroup_skb, cgroup_sock_addr},
+    programs::{SkBuffContext, SockAddrContext},
+};
+use capgate_common::event::{
+    Header, INET_CONNECT, INET_EGRESS, INET_SENDMSG, InetRecord, KIND_INET,
+};
+
+use crate::{
+    emit,
+    kernel::{self, Address, offset},
+    scope,
+    socket::{AF_INET, AF_INET6},
+};
+
+/// Verdict of a cgroup program: let it pass.
+const ALLOW: i32 = 1;
+const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
+const IPPROTO_UDPLITE: u8 = 136;
+const SOCK_RAW: u32 = 3;
+/// `sin6_scope_id` in `struct sockaddr_in6` (include/uapi/linux/in6.h).
+const SCOPE_ID: usize = 24;
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_INET4_CONNECT`, in tcp, udp and ping `pre_connect`.
+#[cgroup_sock_addr(connect4)]
+pub fn connect4(ctx: SockAddrContext) -> i32 {
+    addressed(&ctx, AF_INET, INET_CONNECT);
+    ALLOW
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_INET6_CONNECT`, likewise.
+#[cgroup_sock_addr(connect6)]
+pub fn connect6(ctx: SockAddrContext) -> i32 {
+    addressed(&ctx, AF_INET6, INET_CONNECT);
+    ALLOW
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_UDP4_SENDMSG_LOCK`, in udp_sendmsg of an unconnected socket.
+#[cgroup_sock_addr(sendmsg4)]
+pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
+    addressed(&ctx, AF_INET, INET_SENDMSG);
+    ALLOW
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_UDP6_SENDMSG_LOCK`, likewise.
+#[cgroup_sock_addr(sendmsg6)]
+pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
+    addressed(&ctx, AF_INET6, INET_SENDMSG);
+    ALLOW
+}
+
+#[inline(always)]
+fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
+    let task = kernel::current();
+    let Some(slot) = scope::task(task) else { return };
+    let addr_ctx = ctx.sock_addr;
+    let mut addr = [0u8; 16];
+    // SAFETY: the context is the program's own; the verifier checks each access. Single words, since
+    // it refuses wider loads of the address.
+    let (port, sock_type, protocol, netns) = unsafe {
+        if family == AF_INET {
+            put(&mut addr, 0, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip4));
+        } else {
+            put(&mut addr, 0, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[0]));
+            put(&mut addr, 4, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[1]));
+            put(&mut addr, 8, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[2]));
+            put(&mut addr, 12, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[3]));
+        }
+        (
+            u16::from_be(core::ptr::read_volatile(&raw const (*addr_ctx).user_port) as u16),
+            core::ptr::read_volatile(&raw const (*addr_ctx).type_) as u16,
+            core::ptr::read_volatile(&raw const (*addr_ctx).protocol) as u16,
+            bpf_get_netns_cookie(ctx.as_ptr()),
+        )
+    };
+    let scope_id = if family == AF_INET6 {
+        // The context does not show the scope; the kernel's own struct behind it does.
+        Address(ctx.as_ptr() as u64)
+            .follow(offset!(bpf_sock_addr_kern_uaddr))
+            .and_then(|sockaddr| sockaddr.read(SCOPE_ID))
+            .unwrap_or(0)
+    } else {
+        0
+    };
+    let record = InetRecord {
+        header: emit::header_of(KIND_INET, task),
+        netns,
+        addr,
+        local: [0; 16],
+        scope_id,
+        port,
+        local_port: 0,
+        family,
+        sock_type,
+        protocol,
+        op,
+    };
+    emit::send_fixed::<_, KIND_INET>(slot, &record);
+}
+
+#[inline(always)]
+fn put(addr: &mut [u8; 16], at: usize, word: u32) {
+    let bytes = word.to_ne_bytes();
+    addr[at] = bytes[0];
+    addr[at + 1] = bytes[1];
+    addr[at + 2] = bytes[2];
+    addr[at + 3] = bytes[3];
+}
+
+/// What makes two packets the same for the record.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Flow {
+    netns: u64,
+    addr: [u8; 16],
+    local: [u8; 16],
+    slot: u32,
+    port: u16,
+    local_port: u16,
+    family: u16,
+    protocol: u16,
+    sock_type: u32,
+}
+
+/// Flows already reported. The daemon empties it of a slot's flows when it gives the slot to a new job.
+#[btf_map]
+static FLOWS: LruHashMap<Flow, u8, 16384> = LruHashMap::new();
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_INET_EGRESS`, in ip_finish_output and ip6_finish_output.
+#[cgroup_skb(egress)]
+pub fn egress(ctx: SkBuffContext) -> i32 {
+    let _: Option<()> = try_egress(&ctx);
+    ALLOW
+}
+
+#[inline(always)]
+fn try_egress(ctx: &SkBuffContext) -> Option<()> {
+    let skb = ctx.skb.skb;
+    let slot = scope::packet(skb)?;
+    let version: u8 = ctx.load(0).ok()?;
+    let mut addr = [0u8; 16];
+    let mut local = [0u8; 16];
+    let (family, protocol, payload) = if version >> 4 == 4 {
+        let from: [u8; 4] = ctx.load(12).ok()?;
+        let to: [u8; 4] = ctx.load(16).ok()?;
+        put(&mut addr, 0, u32::from_ne_bytes(to));
+        put(&mut local, 0, u32::from_ne_bytes(from));
+        (AF_INET, ctx.load::<u8>(9).ok()?, usize::from(version & 0xf) * 4)
+    } else {
+        local = ctx.load(8).ok()?;
+        addr = ctx.load(24).ok()?;
+        (AF_INET6, ctx.load::<u8>(6).ok()?, 40)
+    };
+    // SAFETY: the context is the program's own, and the helper is given a socket that is not null.
+    let (sock, sock_type) = unsafe {
+        let sock: *mut bpf_sock = core::ptr::read_volatile(&raw const (*skb).__bindgen_anon_2.sk);
+        if sock.is_null() {
+            return None;
+        }
+        let full = bpf_sk_fullsock(sock);
+        let sock_type = if full.is_null() { 0 } else { core::ptr::read_volatile(&raw const (*full).type_) };
+        (Address(sock as u64), sock_type)
+    };
+    // A TCP connection is recorded when it is made.
+    if protocol == IPPROTO_TCP && sock_type != SOCK_RAW {
+        return None;
+    }
+    let (mut port, mut local_port) = (0, 0);
+    if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE) && sock_type != SOCK_RAW {
+        local_port = u16::from_be(ctx.load(payload).ok()?);
+        port = u16::from_be(ctx.load(payload + 2).ok()?);
+    }
+    let flow = Flow {
+        netns: sock
+            .follow(offset!(sock_common_skc_net))
+            .and_then(|net| net.read(offset!(net_net_cookie)))
+            .unwrap_or(0),
+        addr,
+        local,
+        slot,
+        port,
+        local_port,
+        family,
+        protocol: u16::from(protocol),
+        sock_type,
+    };
+    emit::attempted::<KIND_INET>(slot);
+    // SAFETY: the value is never used as a reference, only its presence counts.
+    if unsafe { FLOWS.get(flow) }.is_some() {
+        emit::deduplicated::<KIND_INET>(slot);
+        return Some(());
+    }
+    // A full map forgets an old flow, which is then reported once more.
+    let _: Result<(), i32> = FLOWS.insert(flow, 1, 0);
+    let task = kernel::current();
+    let header = if scope::task(task) == Some(slot) {
+        emit::header_of(KIND_INET, task)
+    } else {
+        // A softirq ran on somebody else's back.
+        Header { kind: KIND_INET, ..Header::default() }
+    };
+    let record = InetRecord {
+        header,
+        netns: flow.netns,
+        addr,
+        local,
+        scope_id: 0,
+        port,
+        local_port,
+        family,
+        sock_type: sock_type as u16,
+        protocol: u16::from(protocol),
+        op: INET_EGRESS,
+    };
+    emit::send::<KIND_INET>(slot, core::ptr::from_ref(&record).cast(), size_of::<InetRecord>() as u64);
+    Some(())
+}
