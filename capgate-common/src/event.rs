@@ -410,6 +410,16 @@ pub struct PtraceRecord {
     pub pad: u32,
 }
 
+/// Where a cgroup id leads: the job's slot and which of the slot's jobs it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Index into the per-job arrays.
+    pub index: u32,
+    /// Counts the jobs that the slot has had, so that what is kept of one is not taken for another's.
+    pub generation: u32,
+}
+
 /// What the kernel counted for one job, per kind: `attempted = emitted + deduplicated + lost`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

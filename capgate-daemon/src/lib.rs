@@ -2,4 +2,8 @@
 //!
 //! One direction: `probes` -> `drain` -> `decode` -> `resolve` -> `normalise` -> `session` -> ledger.
 
+pub mod decode;
+pub mod drain;
 pub mod event;
+pub mod offsets;
+pub mod probes;

@@ -75,7 +75,11 @@ pub(crate) fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
     let ring = core::ptr::from_ref(ring).cast_mut().cast();
     // SAFETY: the ring comes from a successful lookup.
     let fill = unsafe { bpf_ringbuf_query(ring, u64::from(BPF_RB_AVAIL_DATA)) };
-    let wake = if fill >= kernel::wake_bytes() { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
+    let wake = if fill >= kernel::wake_bytes() {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        BPF_RB_NO_WAKEUP
+    };
     // SAFETY: the verifier proves that `len` bytes at `record` are the program's own.
     let sent = unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), len, u64::from(wake)) };
     if sent < 0 {
@@ -98,7 +102,11 @@ pub(crate) fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
 #[inline(always)]
 pub(crate) fn send_fixed<T, const KIND: u16>(slot: u32, record: &T) {
     attempted::<KIND>(slot);
-    send::<KIND>(slot, core::ptr::from_ref(record).cast(), size_of::<T>() as u64);
+    send::<KIND>(
+        slot,
+        core::ptr::from_ref(record).cast(),
+        size_of::<T>() as u64,
+    );
 }
 
 /// The head of a record of the current task, for programs whose type has no helper for its ids.

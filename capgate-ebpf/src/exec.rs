@@ -37,15 +37,24 @@ fn try_exec(slot: u32, program: Address) -> Option<()> {
     let exe = draft.walk(file.at(offset!(file_f_path)));
     let base = match cwd_or_root(filename.read::<u8>(0)?) {
         Some(path) => draft.walk(path),
-        None => Walked { len: 0, flags: PATH_FAULT },
+        None => Walked {
+            len: 0,
+            flags: PATH_FAULT,
+        },
     };
     let (len, flags) = draft.kernel_string(filename.0);
-    let mut how = if interpreter == filename { 0 } else { EXEC_SCRIPT };
+    let mut how = if interpreter == filename {
+        0
+    } else {
+        EXEC_SCRIPT
+    };
     let argv_len = argv(&mut draft, task, &mut how);
     let record = ExecRecord {
         header: emit::header(KIND_EXEC, task),
         ino: inode.read(offset!(inode_i_ino))?,
-        dev: inode.follow(offset!(inode_i_sb))?.read(offset!(super_block_s_dev))?,
+        dev: inode
+            .follow(offset!(inode_i_sb))?
+            .read(offset!(super_block_s_dev))?,
         how,
         argv_len,
         exe,

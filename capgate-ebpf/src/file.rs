@@ -1,5 +1,6 @@
 //! Files that come into the job's hands: opened for writing, created, truncated, received.
 
+use aya_ebpf::helpers::generated::bpf_loop;
 use capgate_common::event::{
     FILE_OPEN, FILE_RECEIVED, FileRecord, HOW_CREATED, HOW_TRUNCATE, HOW_WRITE, KIND_FILE,
     PTRACE_GETFD, UNSEEN_FD,
@@ -35,7 +36,11 @@ pub(crate) fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
         class::CREAT => O_TRUNC,
         _ => 0,
     };
-    let op = if class == class::GETFD { FILE_RECEIVED } else { FILE_OPEN };
+    let op = if class == class::GETFD {
+        FILE_RECEIVED
+    } else {
+        FILE_OPEN
+    };
     match file_of(fd) {
         Some(file) => record(slot, file, flags, op),
         // Another thread closed it already, or the tables cannot be read: which file it was is not known.
@@ -86,7 +91,9 @@ fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
     let record = FileRecord {
         header: emit::header(KIND_FILE, kernel::current()),
         ino: inode.read(offset!(inode_i_ino))?,
-        dev: inode.follow(offset!(inode_i_sb))?.read(offset!(super_block_s_dev))?,
+        dev: inode
+            .follow(offset!(inode_i_sb))?
+            .read(offset!(super_block_s_dev))?,
         generation: inode.read(offset!(inode_i_generation))?,
         mode: u32::from(inode.read::<u16>(offset!(inode_i_mode))?),
         nlink: inode.read(offset!(inode_i_nlink))?,
@@ -106,8 +113,9 @@ fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
 const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
 const AF_UNIX: u16 = 1;
-/// Descriptors of one message that are looked at, and control headers before them.
-const FDS: u64 = 16;
+/// Most descriptors of one message (include/net/scm.h).
+const SCM_MAX_FD: u32 = 253;
+/// Control headers that are looked at: credentials, security and pidfd may come before the descriptors.
 const HEADERS: u32 = 4;
 
 /// `struct user_msghdr` (include/linux/socket.h) and `struct cmsghdr`.
@@ -132,10 +140,33 @@ struct ControlHeader {
     kind: u32,
 }
 
+/// The descriptors of one control message.
+#[repr(C)]
+struct Received {
+    list: u64,
+    slot: u32,
+    count: u32,
+}
+
+extern "C" fn receive_one(index: u64, received: *mut Received) -> i64 {
+    // SAFETY: bpf_loop passes the pointer that `received` gave it, to a value that outlives the loop.
+    let received = unsafe { &*received };
+    if index >= u64::from(received.count) {
+        return 1;
+    }
+    match kernel::user::<u32>(received.list + index * 4).and_then(file_of) {
+        Some(file) => record(received.slot, file, 0, FILE_RECEIVED),
+        None => emit::unseen(received.slot, UNSEEN_FD, 1),
+    }
+    0
+}
+
 /// recvmsg: descriptors that came along.
 #[inline(always)]
 pub(crate) fn received(slot: u32, regs: Regs) {
-    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else { return };
+    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else {
+        return;
+    };
     if sock.family() != Some(AF_UNIX) {
         return;
     }
@@ -145,40 +176,52 @@ pub(crate) fn received(slot: u32, regs: Regs) {
     };
     let mut at = message.control;
     let end = message.control.wrapping_add(message.control_len);
+    let mut received = Received {
+        list: 0,
+        slot,
+        count: 0,
+    };
     for _ in 0..HEADERS {
-        if end.wrapping_sub(at) < 20 || end < at {
-            return;
+        if end < at || end - at < 20 {
+            break;
         }
         let Some(control) = kernel::user::<ControlHeader>(at) else {
             emit::unseen(slot, UNSEEN_FD, 0);
             return;
         };
         if control.level == SOL_SOCKET && control.kind == SCM_RIGHTS {
-            let count = (control.len - 16) / 4;
-            if count > FDS {
-                emit::unseen(slot, UNSEEN_FD, count);
-            }
-            for i in 0..FDS {
-                if i >= count {
-                    break;
-                }
-                match kernel::user::<u32>(at + 16 + i * 4).and_then(file_of) {
-                    Some(file) => record(slot, file, 0, FILE_RECEIVED),
-                    None => emit::unseen(slot, UNSEEN_FD, 1),
-                }
-            }
-            return;
+            received.list = at + 16;
+            received.count = (control.len.wrapping_sub(16) / 4) as u32;
+            break;
         }
         at = at.wrapping_add((control.len + 7) & !7);
+    }
+    if received.count == 0 {
+        return;
+    }
+    if received.count > SCM_MAX_FD {
+        emit::unseen(slot, UNSEEN_FD, u64::from(received.count));
+    }
+    // SAFETY: `receive_one` matches the callback that bpf_loop expects, `received` outlives the call.
+    unsafe {
+        bpf_loop(
+            SCM_MAX_FD,
+            receive_one as *mut _,
+            (&raw mut received).cast(),
+            0,
+        );
     }
 }
 
 /// recvmmsg: control data is not followed through a list; that some came is said.
 #[inline(always)]
 pub(crate) fn received_many(slot: u32, regs: Regs, ret: i64) {
-    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else { return };
+    let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else {
+        return;
+    };
     if sock.family() == Some(AF_UNIX)
-        && kernel::user::<MessageHeader>(regs.arg::<1>()).is_none_or(|message| message.control_len > 0)
+        && kernel::user::<MessageHeader>(regs.arg::<1>())
+            .is_none_or(|message| message.control_len > 0)
     {
         emit::unseen(slot, UNSEEN_FD, ret as u64);
     }

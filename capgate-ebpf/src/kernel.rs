@@ -97,7 +97,9 @@ pub(crate) fn current() -> Address {
 /// `current->files->fdt->fd[fd]`, a `struct file`.
 #[inline(always)]
 pub(crate) fn file_of(fd: u32) -> Option<Address> {
-    let table = current().follow(offset!(task_struct_files))?.follow(offset!(files_struct_fdt))?;
+    let table = current()
+        .follow(offset!(task_struct_files))?
+        .follow(offset!(files_struct_fdt))?;
     if fd >= table.read::<u32>(offset!(fdtable_max_fds))? {
         return None;
     }

@@ -31,18 +31,33 @@ struct Call {
 
 #[inline(always)]
 fn one(op: u16, dir: i32, string: u64, arg: u32) -> Call {
-    Call { op, arg, first: (dir, string), second: None }
+    Call {
+        op,
+        arg,
+        first: (dir, string),
+        second: None,
+    }
 }
 
 #[inline(always)]
 fn two(op: u16, first: (i32, u64), second: (i32, u64), arg: u32) -> Call {
-    Call { op, arg, first, second: Some(second) }
+    Call {
+        op,
+        arg,
+        first,
+        second: Some(second),
+    }
 }
 
 #[inline(always)]
 fn call(class: u8, regs: Regs) -> Option<Call> {
     let cwd = AT_FDCWD;
-    let (a0, a1, a2, a3) = (regs.arg::<0>(), regs.arg::<1>(), regs.arg::<2>(), regs.arg::<3>());
+    let (a0, a1, a2, a3) = (
+        regs.arg::<0>(),
+        regs.arg::<1>(),
+        regs.arg::<2>(),
+        regs.arg::<3>(),
+    );
     let a4 = regs.arg::<4>() as u32;
     let (d0, d1, d2) = (a0 as i32, a1 as i32, a2 as i32);
     Some(match class {
@@ -76,7 +91,9 @@ fn call(class: u8, regs: Regs) -> Option<Call> {
 /// A call that named files and succeeded.
 #[inline(always)]
 pub(crate) fn named(class: u8, slot: u32, regs: Regs) {
-    let Some(call) = call(class, regs) else { return };
+    let Some(call) = call(class, regs) else {
+        return;
+    };
     emit::attempted::<KIND_NAME>(slot);
     if try_named(slot, &call).is_none() {
         emit::lost::<KIND_NAME>(slot);
@@ -89,7 +106,11 @@ fn try_named(slot: u32, call: &Call) -> Option<()> {
     let first = if call.op == NAME_SYMLINK {
         // The text of a symlink is data, not a name: it has no base.
         let (len, flags) = draft.user_string(call.first.1);
-        Named { base: Walked::default(), len, flags }
+        Named {
+            base: Walked::default(),
+            len,
+            flags,
+        }
     } else {
         name(&mut draft, call.first.0, call.first.1)
     };
@@ -117,7 +138,10 @@ fn name<O: Owner, T>(draft: &mut Draft<O, T>, dir: i32, string: u64) -> Named {
     let start = kernel::user::<u8>(string).unwrap_or(0);
     let base = match base_of(dir, start) {
         Some(path) => draft.walk(path),
-        None => Walked { len: 0, flags: PATH_FAULT },
+        None => Walked {
+            len: 0,
+            flags: PATH_FAULT,
+        },
     };
     let (len, flags) = draft.user_string(string);
     Named { base, len, flags }
@@ -130,7 +154,11 @@ pub(crate) fn base_of(dir: i32, start: u8) -> Option<Address> {
         return Some(file_of(dir as u32)?.at(offset!(file_f_path)));
     }
     let fs = kernel::current().follow(offset!(task_struct_fs))?;
-    Some(fs.at(if start == b'/' { offset!(fs_struct_root) } else { offset!(fs_struct_pwd) }))
+    Some(fs.at(if start == b'/' {
+        offset!(fs_struct_root)
+    } else {
+        offset!(fs_struct_pwd)
+    }))
 }
 
 /// The base of a name that starts at the working directory.

@@ -4,12 +4,12 @@ use aya_ebpf::{
     EbpfContext as _,
     bindings::bpf_sock,
     btf_maps::LruHashMap,
-    helpers::{bpf_get_netns_cookie, bpf_sk_fullsock},
+    helpers::{bpf_get_netns_cookie, bpf_probe_read_kernel, bpf_sk_fullsock},
     macros::{btf_map, cgroup_skb, cgroup_sock_addr},
     programs::{SkBuffContext, SockAddrContext},
 };
 use capgate_common::event::{
-    Header, INET_CONNECT, INET_EGRESS, INET_SENDMSG, InetRecord, KIND_INET,
+    Header, INET_CONNECT, INET_EGRESS, INET_SENDMSG, InetRecord, KIND_INET, Slot,
 };
 
 use crate::{
@@ -59,19 +59,41 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
 #[inline(always)]
 fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
     let task = kernel::current();
-    let Some(slot) = scope::task(task) else { return };
+    let Some(slot) = scope::task(task) else {
+        return;
+    };
     let addr_ctx = ctx.sock_addr;
     let mut addr = [0u8; 16];
     // SAFETY: the context is the program's own; the verifier checks each access. Single words, since
     // it refuses wider loads of the address.
     let (port, sock_type, protocol, netns) = unsafe {
         if family == AF_INET {
-            put(&mut addr, 0, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip4));
+            put(
+                &mut addr,
+                0,
+                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip4),
+            );
         } else {
-            put(&mut addr, 0, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[0]));
-            put(&mut addr, 4, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[1]));
-            put(&mut addr, 8, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[2]));
-            put(&mut addr, 12, core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[3]));
+            put(
+                &mut addr,
+                0,
+                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[0]),
+            );
+            put(
+                &mut addr,
+                4,
+                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[1]),
+            );
+            put(
+                &mut addr,
+                8,
+                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[2]),
+            );
+            put(
+                &mut addr,
+                12,
+                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[3]),
+            );
         }
         (
             u16::from_be(core::ptr::read_volatile(&raw const (*addr_ctx).user_port) as u16),
@@ -121,15 +143,16 @@ struct Flow {
     netns: u64,
     addr: [u8; 16],
     local: [u8; 16],
-    slot: u32,
+    job: Slot,
     port: u16,
     local_port: u16,
     family: u16,
     protocol: u16,
     sock_type: u32,
+    pad: u32,
 }
 
-/// Flows already reported. The daemon empties it of a slot's flows when it gives the slot to a new job.
+/// Flows already reported.
 #[btf_map]
 static FLOWS: LruHashMap<Flow, u8, 16384> = LruHashMap::new();
 
@@ -143,7 +166,8 @@ pub fn egress(ctx: SkBuffContext) -> i32 {
 #[inline(always)]
 fn try_egress(ctx: &SkBuffContext) -> Option<()> {
     let skb = ctx.skb.skb;
-    let slot = scope::packet(skb)?;
+    let job = scope::packet(skb)?;
+    let slot = job.index;
     let version: u8 = ctx.load(0).ok()?;
     let mut addr = [0u8; 16];
     let mut local = [0u8; 16];
@@ -152,7 +176,11 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
         let to: [u8; 4] = ctx.load(16).ok()?;
         put(&mut addr, 0, u32::from_ne_bytes(to));
         put(&mut local, 0, u32::from_ne_bytes(from));
-        (AF_INET, ctx.load::<u8>(9).ok()?, usize::from(version & 0xf) * 4)
+        (
+            AF_INET,
+            ctx.load::<u8>(9).ok()?,
+            usize::from(version & 0xf) * 4,
+        )
     } else {
         local = ctx.load(8).ok()?;
         addr = ctx.load(24).ok()?;
@@ -165,8 +193,16 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
             return None;
         }
         let full = bpf_sk_fullsock(sock);
-        let sock_type = if full.is_null() { 0 } else { core::ptr::read_volatile(&raw const (*full).type_) };
-        (Address(sock as u64), sock_type)
+        let sock_type = if full.is_null() {
+            0
+        } else {
+            core::ptr::read_volatile(&raw const (*full).type_)
+        };
+        // The verifier allows no arithmetic on this pointer: read back from the stack it is a plain number.
+        (
+            Address(bpf_probe_read_kernel(&raw const sock).ok()? as u64),
+            sock_type,
+        )
     };
     // A TCP connection is recorded when it is made.
     if protocol == IPPROTO_TCP && sock_type != SOCK_RAW {
@@ -184,12 +220,13 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
             .unwrap_or(0),
         addr,
         local,
-        slot,
+        job,
         port,
         local_port,
         family,
         protocol: u16::from(protocol),
         sock_type,
+        pad: 0,
     };
     emit::attempted::<KIND_INET>(slot);
     // SAFETY: the value is never used as a reference, only its presence counts.
@@ -204,7 +241,10 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
         emit::header_of(KIND_INET, task)
     } else {
         // A softirq ran on somebody else's back.
-        Header { kind: KIND_INET, ..Header::default() }
+        Header {
+            kind: KIND_INET,
+            ..Header::default()
+        }
     };
     let record = InetRecord {
         header,
@@ -219,6 +259,10 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
         protocol: u16::from(protocol),
         op: INET_EGRESS,
     };
-    emit::send::<KIND_INET>(slot, core::ptr::from_ref(&record).cast(), size_of::<InetRecord>() as u64);
+    emit::send::<KIND_INET>(
+        slot,
+        core::ptr::from_ref(&record).cast(),
+        size_of::<InetRecord>() as u64,
+    );
     Some(())
 }

@@ -10,16 +10,17 @@ use capgate_common::{
 
 use crate::{
     kernel::{Address, offset},
-    record::{Draft, LAST, Owner},
+    record::{Draft, LAST, Owner, Scratch},
 };
 
 /// State between steps.
 #[repr(C)]
-struct Walk {
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
     dentry: Address,
     mount: Address,
     mount_root: Address,
-    end: u64,
+    /// The first byte that this walk must not fill.
     limit: u64,
     flags: u64,
 }
@@ -37,62 +38,67 @@ struct Link {
 const GO_ON: i64 = 0;
 const STOP: i64 = 1;
 
-extern "C" fn step<O: Owner>(_index: u64, walk: *mut Walk) -> i64 {
-    // SAFETY: bpf_loop passes the pointer that `append` gave it, to a value that outlives the loop.
-    let walk = unsafe { &mut *walk };
-    match try_step::<O>(walk) {
+extern "C" fn step<O: Owner>(_index: u64, _context: u64) -> i64 {
+    let Some(scratch) = O::scratch() else {
+        return STOP;
+    };
+    // SAFETY: the pointer comes from a successful lookup, and the programs that own it are not interrupted by
+    // each other.
+    let scratch = unsafe { &mut *scratch };
+    match try_step(scratch) {
         Some(next) => next,
         None => {
-            walk.flags |= u64::from(PATH_FAULT);
+            scratch.walk.flags |= u64::from(PATH_FAULT);
             STOP
         }
     }
 }
 
 #[inline(always)]
-fn try_step<O: Owner>(walk: &mut Walk) -> Option<i64> {
-    if walk.dentry == walk.mount_root {
-        let parent = walk.mount.follow(offset!(mount_mnt_parent))?;
-        if parent == walk.mount {
-            let namespace = walk.mount.read::<i64>(offset!(mount_mnt_ns))?;
+fn try_step(scratch: &mut Scratch) -> Option<i64> {
+    let dentry = scratch.walk.dentry;
+    if dentry == scratch.walk.mount_root {
+        let mount = scratch.walk.mount;
+        let parent = mount.follow(offset!(mount_mnt_parent))?;
+        if parent == mount {
+            let namespace = mount.read::<i64>(offset!(mount_mnt_ns))?;
             // MNT_NS_INTERNAL is ERR_PTR(-EINVAL); null: detached (fs/mount.h).
             if (-4095..0).contains(&namespace) {
-                walk.flags |= u64::from(PATH_INTERNAL);
+                scratch.walk.flags |= u64::from(PATH_INTERNAL);
             } else if namespace != 0 {
-                walk.flags |= u64::from(PATH_ABSOLUTE);
+                scratch.walk.flags |= u64::from(PATH_ABSOLUTE);
             }
             return Some(STOP);
         }
-        walk.dentry = walk.mount.follow(offset!(mount_mnt_mountpoint))?;
-        walk.mount = parent;
-        walk.mount_root = parent.follow(offset!(mount_mnt) + offset!(vfsmount_mnt_root))?;
+        scratch.walk.dentry = mount.follow(offset!(mount_mnt_mountpoint))?;
+        scratch.walk.mount = parent;
+        scratch.walk.mount_root = parent.follow(offset!(mount_mnt) + offset!(vfsmount_mnt_root))?;
         return Some(GO_ON);
     }
-    let link = walk.dentry.read::<Link>(offset!(dentry_d_parent))?;
-    let end = walk.end;
-    if end + 256 > walk.limit || end > LAST {
-        walk.flags |= u64::from(PATH_TRUNCATED);
+    let link = dentry.read::<Link>(offset!(dentry_d_parent))?;
+    let end = scratch.end;
+    if end + 256 > scratch.walk.limit || end > LAST {
+        scratch.walk.flags |= u64::from(PATH_TRUNCATED);
         return Some(STOP);
     }
     if link.len > 255 {
         return None;
     }
-    let scratch = O::scratch()?;
     let len = link.len & 0xff;
     // SAFETY: `end` is at most LAST, with more than 256 bytes of room behind it.
     unsafe {
-        let to = (*scratch).bytes.as_mut_ptr().add((end & LAST) as usize);
+        let to = scratch.bytes.as_mut_ptr().add((end & LAST) as usize);
         *to = len as u8;
         if bpf_probe_read_kernel(to.add(1).cast(), len, link.name as *const _) < 0 {
             return None;
         }
     }
-    walk.end = end + u64::from(len) + 1;
-    if link.parent == walk.dentry {
+    scratch.end = end + u64::from(len) + 1;
+    if link.parent == dentry {
         // The top of a tree that is not mounted here: an internal file, or a mount that was left behind.
         return Some(STOP);
     }
-    walk.dentry = link.parent;
+    scratch.walk.dentry = link.parent;
     Some(GO_ON)
 }
 
@@ -102,7 +108,10 @@ impl<O: Owner, T> Draft<O, T> {
     pub(crate) fn walk(&mut self, path: Address) -> Walked {
         match self.try_walk(path) {
             Some(walked) => walked,
-            None => Walked { len: 0, flags: PATH_FAULT },
+            None => Walked {
+                len: 0,
+                flags: PATH_FAULT,
+            },
         }
     }
 
@@ -111,32 +120,33 @@ impl<O: Owner, T> Draft<O, T> {
         let dentry = path.follow(offset!(path_dentry))?;
         let mount = path.follow(offset!(path_mnt))?;
         let mount_root = mount.follow(offset!(vfsmount_mnt_root))?;
-        let mut flags = 0;
-        if dentry != mount_root && dentry.read::<u64>(offset!(dentry_d_pprev))? == 0 {
-            flags |= u64::from(PATH_UNHASHED);
+        let hashed = dentry == mount_root || dentry.read::<u64>(offset!(dentry_d_pprev))? != 0;
+        let start = self.end();
+        let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+        // SAFETY: the pointer comes from a successful lookup; volatile, since the callback reads it.
+        unsafe {
+            core::ptr::write_volatile(
+                &raw mut (*self.scratch).walk,
+                Walk {
+                    dentry,
+                    mount,
+                    mount_root,
+                    limit: start + WALK_CAP as u64,
+                    flags: if hashed { 0 } else { u64::from(PATH_UNHASHED) },
+                },
+            );
         }
-        let mut walk = Walk {
-            dentry,
-            mount: Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64)),
-            mount_root,
-            end: self.end,
-            limit: self.end + WALK_CAP as u64,
-            flags,
-        };
-        // SAFETY: `step` matches the callback that bpf_loop expects, `walk` outlives the call.
-        let steps = unsafe {
-            bpf_loop(
-                WALK_STEPS,
-                step::<O> as *mut _,
-                (&raw mut walk).cast(),
-                0,
-            )
-        };
+        // SAFETY: `step` matches the callback that bpf_loop expects and takes no context.
+        let steps = unsafe { bpf_loop(WALK_STEPS, step::<O> as *mut _, core::ptr::null_mut(), 0) };
+        // SAFETY: as above.
+        let mut flags =
+            unsafe { core::ptr::read_volatile(&raw const (*self.scratch).walk.flags) } as u16;
         if steps >= i64::from(WALK_STEPS) {
-            walk.flags |= u64::from(PATH_TRUNCATED);
+            flags |= PATH_TRUNCATED;
         }
-        let len = walk.end - self.end;
-        self.end = walk.end;
-        Some(Walked { len: len as u16, flags: walk.flags as u16 })
+        Some(Walked {
+            len: self.end().wrapping_sub(start) as u16,
+            flags,
+        })
     }
 }

@@ -2,8 +2,8 @@
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use capgate_common::event::{
-    ExitRecord, ForkRecord, KIND_EXIT, KIND_FORK, KIND_MOVE, KIND_PTRACE, MoveRecord, PTRACE_ATTACH,
-    PTRACE_VM, PtraceRecord, UNSEEN_IO_URING,
+    ExitRecord, ForkRecord, KIND_EXIT, KIND_FORK, KIND_MOVE, KIND_PTRACE, MoveRecord,
+    PTRACE_ATTACH, PTRACE_VM, PtraceRecord, UNSEEN_IO_URING,
 };
 
 use crate::{
@@ -79,7 +79,11 @@ pub fn cgroup_attach_task(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn try_attach(cgroup: Address, task: Address) -> Option<()> {
     // The v2 hierarchy has id 0 (kernel/cgroup/cgroup.c).
-    if cgroup.follow(offset!(cgroup_root))?.read::<i32>(offset!(cgroup_root_hierarchy_id))? != 0 {
+    if cgroup
+        .follow(offset!(cgroup_root))?
+        .read::<i32>(offset!(cgroup_root_hierarchy_id))?
+        != 0
+    {
         return None;
     }
     let tgid: u32 = task.read(offset!(task_struct_tgid))?;
@@ -142,8 +146,8 @@ pub(crate) fn reached(slot: u32, op: u32, target: u32) {
 /// ASYNC_CANCEL, LINK_TIMEOUT, FALLOCATE, CLOSE to WRITE but for nothing between, FADVISE, MADVISE, RECV,
 /// EPOLL_CTL to REMOVE_BUFFERS, TEE, SHUTDOWN, and waiting and reading forms added later.
 const HARMLESS: u64 = bits(&[
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23, 24, 25, 27, 29, 30, 31, 32,
-    33, 34, 49, 50, 51, 52, 55, 58, 59, 60,
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23, 24, 25, 27, 29, 30,
+    31, 32, 33, 34, 49, 50, 51, 52, 55, 58, 59, 60,
 ]);
 
 const fn bits(opcodes: &[u8]) -> u64 {
@@ -162,7 +166,9 @@ const fn bits(opcodes: &[u8]) -> u64 {
 pub fn io_uring_submit_req(ctx: BtfTracePointContext) -> i32 {
     if let Some(slot) = scope::current() {
         let request = Address(ctx.arg::<u64>(0));
-        let opcode = request.read::<u8>(offset!(io_kiocb_opcode)).unwrap_or(u8::MAX);
+        let opcode = request
+            .read::<u8>(offset!(io_kiocb_opcode))
+            .unwrap_or(u8::MAX);
         if opcode >= 64 || HARMLESS & (1u64 << (opcode & 63)) == 0 {
             emit::unseen(slot, UNSEEN_IO_URING, u64::from(opcode));
         }

@@ -1,10 +1,13 @@
 //! A record under construction in per-CPU scratch memory: fixed part, then data that grows.
 
+use core::arch::asm;
+
 use aya_ebpf::{
-    helpers::generated::{
-        bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_probe_read_user_str,
-    },
     btf_maps::PerCpuArray,
+    helpers::generated::{
+        bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
+        bpf_probe_read_user_str,
+    },
     macros::btf_map,
 };
 use capgate_common::{
@@ -12,12 +15,16 @@ use capgate_common::{
     limits::{DATA_CAP, STRING_CAP},
 };
 
-use crate::emit;
+use crate::{emit, path::Walk};
 
 /// Room for a record: what may be filled, and behind it room for one more string that begins at its end.
 #[repr(C, align(8))]
 pub(crate) struct Scratch {
     pub(crate) bytes: [u8; DATA_CAP + STRING_CAP],
+    /// Where the next piece goes. Here and not on the stack, as is all that changes while a record grows: the
+    /// verifier follows every value that a stack slot can have, and each would double its work.
+    pub(crate) end: u64,
+    pub(crate) walk: Walk,
 }
 
 /// Scratch memory belongs to one program: programs that can interrupt each other must not share it.
@@ -44,21 +51,63 @@ owner!(Exec, SCRATCH_EXEC);
 /// Highest position at which something may begin.
 pub(crate) const LAST: u64 = DATA_CAP as u64 - 1;
 
+/// Hides where a value comes from, so that the compiler keeps a bound that it thinks proven and the verifier,
+/// which knows less, needs.
+#[inline(always)]
+fn opaque(mut value: u64) -> u64 {
+    // SAFETY: copies a register to itself. Not an empty template: two lines of debug information for one
+    // instruction are refused.
+    unsafe { asm!("{value} = {value}", value = inout(reg) value, options(pure, nomem, nostack)) };
+    value
+}
+
 /// A record of fixed part `T` that grows in the scratch memory of `O`.
 pub(crate) struct Draft<O: Owner, T> {
     pub(crate) scratch: *mut Scratch,
-    pub(crate) end: u64,
     owner: core::marker::PhantomData<(O, T)>,
 }
 
 impl<O: Owner, T> Draft<O, T> {
     #[inline(always)]
     pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+        let draft = Self {
             scratch: O::scratch()?,
-            end: size_of::<T>() as u64,
             owner: core::marker::PhantomData,
-        })
+        };
+        draft.set_end(size_of::<T>() as u64);
+        Some(draft)
+    }
+
+    /// Bytes of the record so far.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> u64 {
+        // SAFETY: the pointer comes from a successful lookup. Volatile, so that the compiler keeps no copy.
+        unsafe { core::ptr::read_volatile(&raw const (*self.scratch).end) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_end(&self, end: u64) {
+        // SAFETY: as above.
+        unsafe { core::ptr::write_volatile(&raw mut (*self.scratch).end, end) }
+    }
+
+    /// Where the next piece goes, with STRING_CAP bytes of room behind it; `None` when the record is full.
+    #[inline(always)]
+    fn tail(&self) -> Option<(*mut u8, u64)> {
+        let end = self.end();
+        if end > LAST {
+            return None;
+        }
+        // SAFETY: at most LAST, with STRING_CAP bytes of room behind it.
+        Some((
+            unsafe {
+                (*self.scratch)
+                    .bytes
+                    .as_mut_ptr()
+                    .add((end & LAST) as usize)
+            },
+            end,
+        ))
     }
 
     /// The fixed part.
@@ -72,7 +121,9 @@ impl<O: Owner, T> Draft<O, T> {
     pub(crate) fn user_string(&mut self, address: u64) -> (u16, u16) {
         self.string(|to| {
             // SAFETY: `string` gives STRING_CAP writable bytes.
-            unsafe { bpf_probe_read_user_str(to.cast(), STRING_CAP as u32, address as *const _) as i64 }
+            unsafe {
+                bpf_probe_read_user_str(to.cast(), STRING_CAP as u32, address as *const _) as i64
+            }
         })
     }
 
@@ -89,19 +140,24 @@ impl<O: Owner, T> Draft<O, T> {
 
     #[inline(always)]
     fn string(&mut self, read: impl Fn(*mut u8) -> i64) -> (u16, u16) {
-        if self.end > LAST {
+        let Some((to, end)) = self.tail() else {
             return (0, PATH_TRUNCATED);
-        }
-        // SAFETY: at most LAST, with STRING_CAP bytes of room behind it.
-        let to = unsafe { (*self.scratch).bytes.as_mut_ptr().add((self.end & LAST) as usize) };
+        };
         let got = read(to);
         if got <= 0 {
             return (0, PATH_FAULT);
         }
         let len = (got as u64 - 1) & (STRING_CAP as u64 - 1);
-        self.end += len;
+        self.set_end(end + len);
         // The helper cuts silently at its bound: a string that fills it was cut, or cannot be told apart.
-        (len as u16, if got as u64 >= STRING_CAP as u64 { PATH_TRUNCATED } else { 0 })
+        (
+            len as u16,
+            if got as u64 >= STRING_CAP as u64 {
+                PATH_TRUNCATED
+            } else {
+                0
+            },
+        )
     }
 
     /// Appends `len` bytes from user memory, at most `MASK`, a power of two less one; how many were read.
@@ -123,25 +179,25 @@ impl<O: Owner, T> Draft<O, T> {
     }
 
     #[inline(always)]
-    fn append<const MASK: u64>(&mut self, len: u64, read: impl Fn(*mut u8, u32) -> i64) -> Option<u16> {
+    fn append<const MASK: u64>(
+        &mut self,
+        len: u64,
+        read: impl Fn(*mut u8, u32) -> i64,
+    ) -> Option<u16> {
         const { assert!(MASK < STRING_CAP as u64) };
-        if self.end > LAST {
-            return None;
-        }
-        let len = len & MASK;
-        // SAFETY: begins at most at LAST, with STRING_CAP bytes of room behind it, more than MASK.
-        let to = unsafe { (*self.scratch).bytes.as_mut_ptr().add((self.end & LAST) as usize) };
+        let (to, end) = self.tail()?;
+        let len = opaque(len) & MASK;
         if read(to, len as u32) < 0 {
             return None;
         }
-        self.end += len;
+        self.set_end(end + len);
         Some(len as u16)
     }
 
     /// Sends what is there.
     #[inline(always)]
     pub(crate) fn send<const KIND: u16>(self, slot: u32) {
-        let len = self.end;
+        let len = self.end();
         // SAFETY: every fixed part begins with a header (asserted where the layouts are).
         unsafe {
             (*self.scratch.cast::<Header>()).data_len = (len - size_of::<T>() as u64) as u32;

@@ -1,5 +1,6 @@
 //! Sockets by system call: unix peers, what listens, and families that have no hook of their own.
 
+use aya_ebpf::helpers::generated::bpf_loop;
 use capgate_common::event::{
     INET_BIND, INET_LISTEN, InetRecord, KIND_INET, KIND_NAME, KIND_SOCKET, KIND_UNIX, NAME_BIND,
     NameRecord, Named, PATH_FAULT, SOCKET_BIND, SOCKET_CONNECT, SOCKET_CREATE, SOCKET_SEND,
@@ -29,8 +30,8 @@ const SOCK_RAW: u16 = 3;
 const SOCK_TYPE_MASK: u64 = 0xf;
 /// Bytes of a unix address that are read: more than `sizeof(struct sockaddr_un)`, a power of two less one.
 const ADDRESS: u64 = 127;
-/// Messages of one sendmmsg that are looked at.
-const MESSAGES: u64 = 8;
+/// Most messages of one sendmmsg (include/uapi/linux/uio.h).
+const UIO_MAXIOV: u32 = 1024;
 /// `struct mmsghdr`: a message header, a count and padding.
 const MESSAGE_STRIDE: u64 = 64;
 
@@ -71,7 +72,12 @@ pub(crate) fn bound(class: u8, slot: u32, regs: Regs) {
         Some(family @ (AF_INET | AF_INET6)) => {
             let listens = class == class::LISTEN;
             if listens || sock.sock_type() == SOCK_DGRAM {
-                inet_bound(slot, sock, family, if listens { INET_LISTEN } else { INET_BIND });
+                inet_bound(
+                    slot,
+                    sock,
+                    family,
+                    if listens { INET_LISTEN } else { INET_BIND },
+                );
             }
         }
         Some(AF_UNIX) if class == class::BIND => {
@@ -82,7 +88,15 @@ pub(crate) fn bound(class: u8, slot: u32, regs: Regs) {
         }
         Some(AF_UNIX | AF_NETLINK | AF_ALG) => {}
         Some(family) => {
-            other(slot, sock, family, SOCKET_BIND, 0, regs.arg::<1>(), regs.arg::<2>());
+            other(
+                slot,
+                sock,
+                family,
+                SOCKET_BIND,
+                0,
+                regs.arg::<1>(),
+                regs.arg::<2>(),
+            );
         }
         None => {
             emit::attempted::<KIND_SOCKET>(slot);
@@ -95,13 +109,19 @@ pub(crate) fn bound(class: u8, slot: u32, regs: Regs) {
 fn inet_bound(slot: u32, sock: Sock, family: u16, op: u16) {
     let mut addr = [0u8; 16];
     if family == AF_INET {
-        let v4: [u8; 4] = sock.0.read(offset!(sock_common_skc_rcv_saddr)).unwrap_or_default();
+        let v4: [u8; 4] = sock
+            .0
+            .read(offset!(sock_common_skc_rcv_saddr))
+            .unwrap_or_default();
         addr[0] = v4[0];
         addr[1] = v4[1];
         addr[2] = v4[2];
         addr[3] = v4[3];
     } else {
-        addr = sock.0.read(offset!(sock_common_skc_v6_rcv_saddr)).unwrap_or_default();
+        addr = sock
+            .0
+            .read(offset!(sock_common_skc_v6_rcv_saddr))
+            .unwrap_or_default();
     }
     let record = InetRecord {
         header: emit::header(KIND_INET, kernel::current()),
@@ -125,9 +145,17 @@ fn unix_bound(slot: u32, sock: Sock) -> Option<()> {
     let mut draft = Draft::<Syscall, NameRecord>::new()?;
     let path = sock.0.at(offset!(unix_sock_path));
     let first = if path.follow(offset!(path_dentry)).is_some() {
-        Named { base: draft.walk(path), len: 0, flags: 0 }
+        Named {
+            base: draft.walk(path),
+            len: 0,
+            flags: 0,
+        }
     } else {
-        Named { base: Walked::default(), len: unix_address(&mut draft, sock.0)?, flags: 0 }
+        Named {
+            base: Walked::default(),
+            len: unix_address(&mut draft, sock.0)?,
+            flags: 0,
+        }
     };
     let record = NameRecord {
         header: emit::header(KIND_NAME, kernel::current()),
@@ -169,7 +197,9 @@ pub(crate) fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
             }
         }
         _ => {
-            let Some(sock) = kernel::sock_of(fd) else { return };
+            let Some(sock) = kernel::sock_of(fd) else {
+                return;
+            };
             if matches!(sock.family(), Some(AF_INET | AF_INET6)) {
                 return;
             }
@@ -178,22 +208,57 @@ pub(crate) fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
     }
 }
 
+/// The messages of one sendmmsg.
+#[repr(C)]
+struct Messages {
+    list: u64,
+    ret: i64,
+    slot: u32,
+    fd: u32,
+}
+
+extern "C" fn send_one(index: u64, messages: *mut Messages) -> i64 {
+    // SAFETY: bpf_loop passes the pointer that `sent_many` gave it, to a value that outlives the loop.
+    let messages = unsafe { &*messages };
+    if index as i64 >= messages.ret {
+        return 1;
+    }
+    message(
+        messages.slot,
+        messages.fd,
+        messages.ret,
+        messages.list + index * MESSAGE_STRIDE,
+    );
+    0
+}
+
 /// sendmmsg, `ret` messages sent.
 #[inline(always)]
-pub(crate) fn many(slot: u32, regs: Regs, ret: i64) {
+pub(crate) fn sent_many(slot: u32, regs: Regs, ret: i64) {
     let fd = regs.arg::<0>() as u32;
-    let Some(sock) = kernel::sock_of(fd) else { return };
+    let Some(sock) = kernel::sock_of(fd) else {
+        return;
+    };
     if matches!(sock.family(), Some(AF_INET | AF_INET6)) {
         return;
     }
-    if ret as u64 > MESSAGES {
+    if ret > i64::from(UIO_MAXIOV) {
         emit::unseen(slot, UNSEEN_MESSAGES, ret as u64);
     }
-    for i in 0..MESSAGES {
-        if i >= ret as u64 {
-            break;
-        }
-        message(slot, fd, ret, regs.arg::<1>() + i * MESSAGE_STRIDE);
+    let mut messages = Messages {
+        list: regs.arg::<1>(),
+        ret,
+        slot,
+        fd,
+    };
+    // SAFETY: `send_one` matches the callback that bpf_loop expects, `messages` outlives the call.
+    unsafe {
+        bpf_loop(
+            UIO_MAXIOV,
+            send_one as *mut _,
+            (&raw mut messages).cast(),
+            0,
+        );
     }
 }
 
@@ -201,7 +266,14 @@ pub(crate) fn many(slot: u32, regs: Regs, ret: i64) {
 fn message(slot: u32, fd: u32, ret: i64, header: u64) {
     match kernel::user::<MessageHeader>(header) {
         Some(header) if header.name != 0 => {
-            peer(slot, fd, ret, header.name, u64::from(header.name_len), false);
+            peer(
+                slot,
+                fd,
+                ret,
+                header.name,
+                u64::from(header.name_len),
+                false,
+            );
         }
         Some(_) => {}
         None if ret >= 0 => emit::unseen(slot, UNSEEN_MESSAGES, 1),
@@ -211,7 +283,9 @@ fn message(slot: u32, fd: u32, ret: i64, header: u64) {
 
 #[inline(always)]
 fn peer(slot: u32, fd: u32, ret: i64, address: u64, len: u64, connect: bool) {
-    let Some(sock) = kernel::sock_of(fd) else { return };
+    let Some(sock) = kernel::sock_of(fd) else {
+        return;
+    };
     match sock.family() {
         Some(AF_INET | AF_INET6 | AF_NETLINK | AF_ALG) => {}
         Some(AF_UNIX) => {
@@ -259,7 +333,10 @@ fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: b
     } else {
         match cwd_or_root(start) {
             Some(path) => draft.walk(path),
-            None => Walked { len: 0, flags: PATH_FAULT },
+            None => Walked {
+                len: 0,
+                flags: PATH_FAULT,
+            },
         }
     };
     let name_len = len - 2;
@@ -272,7 +349,11 @@ fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: b
         ret: ret as i32,
         peer_pid,
         peer: resolved,
-        name: Named { base, len: name_len, flags },
+        name: Named {
+            base,
+            len: name_len,
+            flags,
+        },
         op: if connect { UNIX_CONNECT } else { UNIX_SEND },
         sock_type: sock.sock_type(),
     };

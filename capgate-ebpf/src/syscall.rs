@@ -1,7 +1,12 @@
 //! The end of every system call: filter on the number, then on the job, then to the concern.
 
-use aya_ebpf::{helpers::bpf_get_current_task_btf, macros::btf_tracepoint, programs::BtfTracePointContext};
-use capgate_common::event::{UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_MOUNT};
+use aya_ebpf::{
+    btf_maps::{PerCpuArray, ProgramArray},
+    helpers::bpf_get_current_task_btf,
+    macros::{btf_map, btf_tracepoint},
+    programs::BtfTracePointContext,
+};
+use capgate_common::event::{KIND_FILE, UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_MOUNT};
 
 use crate::{
     arch::{CLASSES, NUMBERS, REGS_ARGS, REGS_NR, STATUS_COMPAT, class},
@@ -62,38 +67,100 @@ fn try_sys_exit(ctx: &BtfTracePointContext) {
     }
     let Some(slot) = scope::current() else { return };
     let ret: i64 = ctx.arg::<u64>(1) as i64;
-    dispatch(class, slot, regs, ret);
+    dispatch(ctx, class, slot, ret);
 }
 
+/// What the first program found out, for the one that it hands over to. Both run on one CPU, not preempted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Handover {
+    slot: u32,
+    class: u32,
+}
+
+#[btf_map]
+static HANDOVER: PerCpuArray<Handover, 1> = PerCpuArray::new();
+
+/// The second programs, by [`CONCERNS`] index. Each is small enough for the verifier; together they are not.
+#[btf_map]
+static CONCERNS: ProgramArray<8> = ProgramArray::new();
+
 #[inline(always)]
-fn dispatch(class: u8, slot: u32, regs: Regs, ret: i64) {
-    if class == class::CONNECT || class == class::SENDTO || class == class::SENDMSG {
-        // Attempts count, whatever came of them.
-        socket::addressed(class, slot, regs, ret);
+fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
+    let attempt = class == class::CONNECT || class == class::SENDTO || class == class::SENDMSG;
+    // Attempts to reach a peer count, whatever came of them.
+    if ret < 0 && !attempt {
         return;
     }
-    if ret < 0 {
-        return;
-    }
-    if class < class::RENAME {
-        file::opened(class, slot, regs, ret as u32);
-    } else if class < class::SOCKET {
-        name::named(class, slot, regs);
-    } else {
-        match class {
-            class::SOCKET => socket::created(slot, regs, ret),
-            class::BIND | class::LISTEN => socket::bound(class, slot, regs),
-            class::SENDMMSG => socket::many(slot, regs, ret),
-            class::RECVMSG => file::received(slot, regs),
-            class::RECVMMSG => file::received_many(slot, regs, ret),
-            class::PTRACE | class::PROCESS_VM => process::traced(class, slot, regs),
-            class::IO_URING_SETUP => {
-                if !kernel::io_uring_ops() {
-                    emit::unseen(slot, UNSEEN_IO_URING, 255);
-                }
+    let concern = match class {
+        class::IO_URING_SETUP => {
+            if !kernel::io_uring_ops() {
+                emit::unseen(slot, UNSEEN_IO_URING, 255);
             }
-            class::MOUNT => emit::unseen(slot, UNSEEN_MOUNT, u64::from(class)),
-            _ => {}
+            return;
+        }
+        class::MOUNT => return emit::unseen(slot, UNSEEN_MOUNT, 0),
+        class::OPEN..class::RENAME => CONCERN_OPENED,
+        class::RENAME..class::SOCKET => CONCERN_NAMED,
+        class::SENDMMSG => CONCERN_SENT_MANY,
+        class::RECVMSG | class::RECVMMSG => CONCERN_RECEIVED,
+        class::PTRACE | class::PROCESS_VM => CONCERN_TRACED,
+        _ if attempt => CONCERN_ADDRESSED,
+        _ => CONCERN_SOCKET,
+    };
+    if let Some(handover) = HANDOVER.get_ptr_mut(0) {
+        // SAFETY: the pointer comes from a successful lookup; nobody else uses this CPU's value now.
+        unsafe {
+            *handover = Handover {
+                slot,
+                class: u32::from(class),
+            }
+        };
+        // SAFETY: the context is the program's own. Returns only when there is no such program.
+        let _ = unsafe { CONCERNS.tail_call(ctx, concern) };
+    }
+    emit::attempted::<KIND_FILE>(slot);
+    emit::lost::<KIND_FILE>(slot);
+}
+
+macro_rules! concerns {
+    ($($index:ident = $value:literal, $program:ident($class:ident, $slot:ident, $regs:ident, $ret:ident) $body:block)+) => {
+        $(
+            const $index: u32 = $value;
+
+            /// One concern of [`sys_exit`], reached by a tail call.
+            #[btf_tracepoint(function = "sys_exit")]
+            pub fn $program(ctx: BtfTracePointContext) -> i32 {
+                if let Some(handover) = HANDOVER.get(0) {
+                    let ($class, $slot) = (handover.class as u8, handover.slot);
+                    let $regs = Regs(ctx.arg(0));
+                    let $ret = ctx.arg::<u64>(1) as i64;
+                    $body
+                }
+                0
+            }
+        )+
+    };
+}
+
+concerns! {
+    CONCERN_OPENED = 0, opened(class, slot, regs, ret) { file::opened(class, slot, regs, ret as u32); }
+    CONCERN_NAMED = 1, named(class, slot, regs, _ret) { name::named(class, slot, regs); }
+    CONCERN_SOCKET = 2, socket(class, slot, regs, ret) {
+        if class == class::SOCKET {
+            socket::created(slot, regs, ret);
+        } else {
+            socket::bound(class, slot, regs);
         }
     }
+    CONCERN_ADDRESSED = 3, addressed(class, slot, regs, ret) { socket::addressed(class, slot, regs, ret); }
+    CONCERN_SENT_MANY = 4, sent_many(_class, slot, regs, ret) { socket::sent_many(slot, regs, ret); }
+    CONCERN_RECEIVED = 5, received(class, slot, regs, ret) {
+        if class == class::RECVMSG {
+            file::received(slot, regs);
+        } else {
+            file::received_many(slot, regs, ret);
+        }
+    }
+    CONCERN_TRACED = 6, traced(class, slot, regs, _ret) { process::traced(class, slot, regs); }
 }
