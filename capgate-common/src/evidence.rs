@@ -71,7 +71,7 @@ pub struct Process {
     pub pid: u32,
     /// Program, in entry form; empty when it is not known.
     pub exe: String,
-    /// Arguments, without what looks like a secret.
+    /// Arguments, scrubbed: see [`crate::scrub`].
     pub argv: Vec<String>,
 }
 

@@ -27,4 +27,6 @@ pub mod protocol;
 #[cfg(feature = "user")]
 pub mod rules;
 #[cfg(feature = "user")]
+pub mod scrub;
+#[cfg(feature = "user")]
 pub mod verdict;
