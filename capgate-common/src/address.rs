@@ -260,3 +260,6 @@ impl FromStr for NetEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

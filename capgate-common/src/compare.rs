@@ -11,84 +11,14 @@ use crate::{
     contract::CompareWrites,
     escapes,
     ledger::{Ledger, Recording},
-    protocol,
     rules::Rules,
-    verdict::{
-        EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_NOT_EXECUTABLE,
-        EXIT_NOT_FOUND, EXIT_VIOLATION, Verdict,
-    },
+    verdict::{EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_VIOLATION, Verdict},
 };
 
-/// The kind in `lost` of a job that was ended from outside.
-pub const LOST_INTERRUPTED: &str = "interrupted";
-/// The kind in `lost` of a job whose client went away.
-pub const LOST_LEASE: &str = "lease";
-
-/// How the wrapped command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "how", content = "code")]
-pub enum Outcome {
-    /// It exited with this status.
-    Exited(i32),
-    /// A signal killed it.
-    Signaled(i32),
-    /// It was found and could not be executed.
-    NotExecutable,
-    /// It was not found.
-    NotFound,
-    /// The client was told to end by this signal, and the job was killed.
-    Interrupted(i32),
-    /// The daemon signalled or killed the job because of its CPU budget, however the command then ended.
-    CpuKilled,
-    /// The client went away, and the job was killed.
-    Abandoned,
-    /// It failed; how is not known (a ledger does not keep it).
-    Failed,
-}
-
-impl Outcome {
-    /// The exit code of a job that failed; `None` when it succeeded, or never ran, or was killed at the budget.
-    fn failure(self) -> Option<i32> {
-        match self {
-            Self::Exited(0) | Self::NotExecutable | Self::NotFound | Self::CpuKilled => None,
-            Self::Exited(status) => Some(status),
-            Self::Signaled(signal) | Self::Interrupted(signal) => Some(128 + signal),
-            // SIGKILL, as the kernel would have said.
-            Self::Abandoned => Some(128 + 9),
-            Self::Failed => Some(1),
-        }
-    }
-
-    /// The exit code and the phrase of a command that could not be started.
-    fn never_ran(self) -> Option<(i32, &'static str)> {
-        match self {
-            Self::NotExecutable => Some((EXIT_NOT_EXECUTABLE, "command not executable")),
-            Self::NotFound => Some((EXIT_NOT_FOUND, "command not found")),
-            _ => None,
-        }
-    }
-
-    /// The kind of loss that the end of the job means: it would have done more.
-    fn loss(self) -> Option<&'static str> {
-        match self {
-            Self::Interrupted(_) => Some(LOST_INTERRUPTED),
-            Self::Abandoned => Some(LOST_LEASE),
-            _ => None,
-        }
-    }
-}
-
-impl From<protocol::Outcome> for Outcome {
-    fn from(outcome: protocol::Outcome) -> Self {
-        match outcome {
-            protocol::Outcome::Exited(status) => Self::Exited(status),
-            protocol::Outcome::Signaled(signal) => Self::Signaled(signal),
-            protocol::Outcome::NotExecutable => Self::NotExecutable,
-            protocol::Outcome::NotFound => Self::NotFound,
-            protocol::Outcome::Interrupted(signal) => Self::Interrupted(signal),
-        }
-    }
-}
+pub use crate::{
+    finding::{Finding, NameDifference, Note, Reason},
+    outcome::Outcome,
+};
 
 /// Everything that a verdict depends on.
 #[derive(Clone, Copy, Debug)]
@@ -111,11 +41,18 @@ impl<'a> Case<'a> {
         let Ledger {
             recording, verdict, ..
         } = ledger;
-        let outcome = if verdict.contains(&Verdict::CpuKill) {
+        let has = |word| verdict.contains(&word);
+        // A job that ran was at least recorded, or compared. One that was compared, incomplete and otherwise fine looks like one
+        // that never ran: it is taken for the former, and both are incomplete.
+        let never_ran = match ledger.cpu_budget {
+            Some(_) => verdict.is_empty(),
+            None => !has(Verdict::Recorded),
+        };
+        let outcome = if has(Verdict::CpuKill) {
             Outcome::CpuKilled
-        } else if verdict.contains(&Verdict::JobFailed) {
+        } else if has(Verdict::JobFailed) {
             Outcome::Failed
-        } else if verdict.is_empty() {
+        } else if never_ran {
             Outcome::NotFound
         } else {
             Outcome::Exited(0)
@@ -143,117 +80,6 @@ pub fn seal(case: &Case<'_>, judgement: &Judgement) -> Ledger {
         complete: judgement.complete,
         verdict: judgement.verdict.clone(),
     }
-}
-
-/// Something that the contract does not allow, or that keeps capgate from telling. In the order of the table of verdicts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Finding {
-    /// The job was killed at its CPU budget.
-    CpuKill {
-        /// Seconds used.
-        cpu_sec: u64,
-        /// Seconds allowed; `None` without a contract.
-        cpu_budget: Option<u64>,
-    },
-    /// The command failed.
-    JobFailed {
-        /// How it ended.
-        outcome: Outcome,
-    },
-    /// The recording is not complete.
-    Incomplete {
-        /// Why.
-        reason: Reason,
-    },
-    /// A destination that no pattern of `allow_net` permits.
-    Net {
-        /// The destination.
-        entry: String,
-    },
-    /// More CPU time than allowed.
-    Cpu {
-        /// Seconds used.
-        cpu_sec: u64,
-        /// Seconds allowed.
-        cpu_budget: u64,
-    },
-    /// Another write set.
-    Writes {
-        /// The contract's digest.
-        expected: String,
-        /// The recording's.
-        found: String,
-        /// What differs; `None` when the contract has no `write_paths`.
-        names: Option<NameDifference>,
-    },
-    /// A program that no pattern of `allow_exec` permits.
-    Execs {
-        /// The program.
-        entry: String,
-    },
-    /// A way out of sight that the contract does not accept.
-    Escapes {
-        /// The escape.
-        entry: String,
-    },
-}
-
-/// Names of two write sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameDifference {
-    /// In the recording only.
-    pub added: Vec<String>,
-    /// In the contract only.
-    pub removed: Vec<String>,
-}
-
-/// Why a recording is not complete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "why", rename_all = "kebab-case")]
-pub enum Reason {
-    /// Something was lost.
-    Lost {
-        /// What.
-        kind: String,
-        /// How much of it.
-        count: u64,
-    },
-    /// The job used something that the recorder cannot see, and the contract does not accept that.
-    Unseen {
-        /// What.
-        name: String,
-    },
-    /// The probes can be raced, and the contract or the daemon demands ones that cannot.
-    NotRaceFree,
-}
-
-/// Something that a reader should know and that decides nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "note", rename_all = "kebab-case")]
-pub enum Note {
-    /// A pattern that matched nothing.
-    UnusedPattern {
-        /// The contract's key.
-        key: String,
-        /// The pattern.
-        pattern: String,
-    },
-    /// A pattern over host names, which cannot match: this version records addresses.
-    NamePattern {
-        /// The pattern.
-        pattern: String,
-    },
-    /// Names that the contract has and the job did not write (`compare_writes: within`).
-    NotWritten {
-        /// The names.
-        names: Vec<String>,
-    },
-    /// An escape in a job that is recorded only.
-    Escaped {
-        /// The escape.
-        entry: String,
-    },
 }
 
 /// What is to be said about a job, and the exit code.
@@ -556,18 +382,5 @@ fn headline(verdict: &[Verdict], never_ran: Option<(i32, &str)>, blind: &[String
     headline
 }
 
-impl Finding {
-    /// The row of the table that this finding belongs to.
-    pub fn verdict(&self) -> Verdict {
-        match self {
-            Self::CpuKill { .. } => Verdict::CpuKill,
-            Self::JobFailed { .. } => Verdict::JobFailed,
-            Self::Incomplete { .. } => Verdict::Incomplete,
-            Self::Net { .. } => Verdict::Net,
-            Self::Cpu { .. } => Verdict::Cpu,
-            Self::Writes { .. } => Verdict::Writes,
-            Self::Execs { .. } => Verdict::Execs,
-            Self::Escapes { .. } => Verdict::Escapes,
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,9 @@ pub const DEFAULT_PATH: &str = "tests/capability.ledger.json";
 pub const MAX_BYTES: usize = 1 << 20;
 /// Most patterns in one contract, those of all keys together.
 pub const MAX_PATTERNS: usize = 10_000;
+/// Most bytes of patterns with wildcards, those of all keys together. Compiled, a byte of them can take some hundred bytes
+/// of memory, and a contract may come from the branch under test.
+pub const MAX_WILDCARD_BYTES: usize = 64 << 10;
 /// Longest pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;
 /// Largest budget in seconds: thirty years, so that sums with it cannot overflow.
@@ -88,7 +91,7 @@ pub enum ContractError {
     #[error("the contract has {0} bytes, more than the {MAX_BYTES} that are read")]
     TooLarge(usize),
     /// Not one JSON object.
-    #[error("the contract is not a JSON object: {0}")]
+    #[error("the contract is not a JSON object: {}", neutralise(&.0.to_string()))]
     Syntax(#[from] serde_json::Error),
     /// A key that no contract has.
     #[error("the contract has an unknown key `{}`; the keys are {}", neutralise(.0), KEYS.join(", "))]
@@ -102,6 +105,11 @@ pub enum ContractError {
     /// More than [`MAX_PATTERNS`].
     #[error("the contract has {0} patterns, more than the {MAX_PATTERNS} that are read")]
     TooManyPatterns(usize),
+    /// More than [`MAX_WILDCARD_BYTES`].
+    #[error(
+        "the contract's patterns with wildcards have {0} bytes together, more than the {MAX_WILDCARD_BYTES} that are read"
+    )]
+    TooManyWildcards(usize),
     /// A value that is wrong.
     #[error("the contract's `{key}`{}: {}", Member(*.index, *.column), neutralise(.problem))]
     Value {
@@ -219,12 +227,25 @@ impl Contract {
             }
             _ => {}
         }
-        let patterns = self.allow_net.len()
-            + self.ignore_writes.len()
-            + self.scratch.len()
-            + self.allow_exec.as_ref().map_or(0, Vec::len);
+        self.check_sum_of_patterns()
+    }
+
+    fn check_sum_of_patterns(&self) -> Result<(), ContractError> {
+        let net = self.allow_net.iter().map(NetPattern::text);
+        let globs = [&self.ignore_writes, &self.scratch];
+        let globs = globs.into_iter().chain(&self.allow_exec).flatten();
+        let (mut patterns, mut wildcards) = (0, 0);
+        for pattern in net.chain(globs.map(String::as_str)) {
+            patterns += 1;
+            if pattern.contains(['*', '?', '[', '{']) {
+                wildcards += pattern.len();
+            }
+        }
         if patterns > MAX_PATTERNS {
             return Err(ContractError::TooManyPatterns(patterns));
+        }
+        if wildcards > MAX_WILDCARD_BYTES {
+            return Err(ContractError::TooManyWildcards(wildcards));
         }
         Ok(())
     }
@@ -355,13 +376,11 @@ fn seconds(key: &'static str, value: &Value) -> Result<u64, ContractError> {
 
 fn digest(key: &'static str, value: &Value) -> Result<String, ContractError> {
     let digest = text(key, value)?;
-    if digest.len() != 64 {
+    let length = digest.chars().count();
+    if length != 64 {
         return Err(ContractError::value(
             key,
-            format!(
-                "a SHA-256 digest has 64 hex digits, this has {} characters",
-                digest.chars().count()
-            ),
+            format!("a SHA-256 digest has 64 hex digits, this has {length} characters"),
         ));
     }
     let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
@@ -429,3 +448,6 @@ impl<'de> Deserialize<'de> for Object {
         deserializer.deserialize_map(Pairs)
     }
 }
+
+#[cfg(test)]
+mod tests;

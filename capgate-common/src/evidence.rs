@@ -156,3 +156,6 @@ impl Evidence {
         serde_json::from_slice(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -182,3 +182,6 @@ fn parse(text: &str) -> Result<Glob, String> {
         .build()
         .map_err(|error| error.kind().to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::verdict::Verdict;
+use crate::{pathform::neutralise, verdict::Verdict};
 
 /// The value of the key `schema` in files of this version.
 pub const SCHEMA: &str = "capgate/ledger/1";
@@ -171,7 +171,7 @@ impl Ledger {
         let head: Head = serde_json::from_slice(bytes)?;
         match head.schema.as_deref() {
             Some(SCHEMA) => Ok(serde_json::from_slice(bytes)?),
-            Some(other) => Err(LedgerError::Schema(crate::pathform::neutralise(other))),
+            Some(other) => Err(LedgerError::Schema(other.to_owned())),
             None => Err(LedgerError::NoSchema),
         }
     }
@@ -184,10 +184,10 @@ pub enum LedgerError {
     #[error("the ledger is larger than {MAX_BYTES} bytes")]
     TooLarge,
     /// Not JSON, or not with the keys and types of a ledger, or in contradiction with itself.
-    #[error("not a ledger: {0}")]
+    #[error("not a ledger: {}", neutralise(&.0.to_string()))]
     Malformed(#[from] serde_json::Error),
     /// Of another version.
-    #[error("the ledger has the schema `{0}`; this version reads `{SCHEMA}`")]
+    #[error("the ledger has the schema `{}`; this version reads `{SCHEMA}`", neutralise(.0))]
     Schema(String),
     /// Without a version.
     #[error("the ledger has no `schema`; this version reads `{SCHEMA}`")]
@@ -292,3 +292,6 @@ pub(crate) fn pretty<T: Serialize>(value: &T) -> String {
     // Only maps with keys that are no strings and failing `Serialize` impls are errors, and there are none.
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

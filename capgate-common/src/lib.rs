@@ -14,12 +14,16 @@ pub mod event;
 #[cfg(feature = "user")]
 pub mod evidence;
 #[cfg(feature = "user")]
+pub mod finding;
+#[cfg(feature = "user")]
 pub mod glob;
 #[cfg(feature = "user")]
 pub mod ledger;
 pub mod limits;
 #[cfg(feature = "user")]
 pub mod netpattern;
+#[cfg(feature = "user")]
+pub mod outcome;
 #[cfg(feature = "user")]
 pub mod pathform;
 #[cfg(feature = "user")]

@@ -417,3 +417,6 @@ impl Bounds for u32 {
     const HIGHEST: Self = Self::MAX;
     const HIGHEST_TEXT: &'static str = "4294967295";
 }
+
+#[cfg(test)]
+mod tests;

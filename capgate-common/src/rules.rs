@@ -155,3 +155,6 @@ fn in_contract<T: AsRef<str>>(key: &'static str, globs: &[T], error: GlobError) 
         None => ContractError::value(key, error.problem),
     }
 }
+
+#[cfg(test)]
+mod tests;

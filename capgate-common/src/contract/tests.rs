@@ -1,0 +1,282 @@
+use serde_json::{Value, json};
+
+use super::{
+    CompareWrites, Contract, KEYS, MAX_BYTES, MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_WILDCARD_BYTES,
+    REQUIRED_KEYS,
+};
+use crate::ledger::EMPTY_DIGEST;
+
+/// `printf 'a\nb' | sha256sum`.
+const A_AND_B: &str = "7e18f737311b2dc3b2f269dd78396b0351f14fb66efa879f768cb23181883c78";
+
+fn with(key: &str, value: &Value) -> String {
+    let mut contract = json!({ "allow_net": [], "cpu_budget": 30, "writes": EMPTY_DIGEST });
+    contract[key] = value.clone();
+    contract.to_string()
+}
+
+fn read(json: &str) -> Contract {
+    Contract::from_json(json.as_bytes()).expect(json)
+}
+
+fn refuse(json: &str, phrase: &str) {
+    let error = Contract::from_json(json.as_bytes())
+        .expect_err(json)
+        .to_string();
+    assert!(error.contains(phrase), "{error}\nhas not: {phrase}");
+    assert!(!error.contains(char::is_control), "{error:?} is one line");
+}
+
+#[test]
+fn the_contract_of_the_in_process_harness_is_accepted_unchanged() {
+    let contract = read(&format!(
+        r#"{{"allow_net": [], "cpu_budget": 30, "writes": "{A_AND_B}"}}"#
+    ));
+    assert_eq!(contract.cpu_budget, 30);
+    assert_eq!(contract.writes, A_AND_B);
+    assert_eq!(contract.compare_writes, CompareWrites::Exact);
+    assert!(contract.allow_net.is_empty() && contract.write_paths.is_none());
+    assert!(contract.allow_exec.is_none() && contract.allow_unseen.is_empty());
+    assert!(!contract.require_race_free);
+}
+
+#[test]
+fn every_key_is_read() {
+    let contract = read(
+        &json!({
+            "schema": "capgate/contract/1",
+            "allow_net": ["127.0.0.1:5432", "*.example.org:443"],
+            "cpu_budget": 0,
+            "writes": A_AND_B,
+            "write_paths": ["b", "a"],
+            "compare_writes": "within",
+            "ignore_writes": ["**/__pycache__/**", "$TMPDIR/**"],
+            "ignore_gitignored": false,
+            "scratch": ["~/.cache/pip"],
+            "allow_exec": ["/usr/bin/*"],
+            "allow_unseen": ["docker", "io_uring"],
+            "require_race_free": true
+        })
+        .to_string(),
+    );
+    assert_eq!(contract.allow_net.len(), 2);
+    assert_eq!(contract.write_paths.map(|paths| paths.len()), Some(2));
+    assert_eq!(contract.compare_writes, CompareWrites::Within);
+    assert_eq!(contract.ignore_writes.len(), 2);
+    assert_eq!(contract.scratch, ["~/.cache/pip"]);
+    assert_eq!(
+        contract.allow_exec.as_deref(),
+        Some(&["/usr/bin/*".to_owned()][..])
+    );
+    assert_eq!(contract.allow_unseen.len(), 2);
+    assert!(contract.require_race_free);
+}
+
+#[test]
+fn every_key_names_itself_when_its_value_is_wrong() {
+    for key in KEYS {
+        for value in [
+            json!(null),
+            json!({}),
+            json!(1.5),
+            json!([1]),
+            json!([null]),
+        ] {
+            refuse(&with(key, &value), &format!("`{key}`"));
+        }
+    }
+}
+
+#[test]
+fn missing_unknown_and_repeated_keys_are_named() {
+    for key in REQUIRED_KEYS {
+        let mut contract: Value =
+            serde_json::from_str(&with("schema", &json!("capgate/contract/1"))).expect("JSON");
+        contract.as_object_mut().expect("an object").remove(key);
+        refuse(&contract.to_string(), &format!("no `{key}`"));
+    }
+    refuse(
+        &with("allow_nets", &json!([])),
+        "unknown key `allow_nets`; the keys are schema, allow_net,",
+    );
+    refuse(&with("\u{1b}[2J", &json!([])), r"unknown key `\x1b[2J`");
+    refuse(&with("Writes", &json!("")), "unknown key `Writes`");
+    let twice = with("scratch", &json!([])).replace('}', r#","writes":"x"}"#);
+    refuse(&twice, "the key `writes` twice");
+    // The same key in another spelling of JSON.
+    let twice = with("scratch", &json!([])).replace('}', r#","\u0077rites":"x"}"#);
+    refuse(&twice, "the key `writes` twice");
+}
+
+#[test]
+fn what_is_no_json_object_is_refused_with_the_place() {
+    refuse("", "line 1 column 0");
+    refuse("[]", "expected an object");
+    refuse("null", "expected an object");
+    refuse("{\n  \"allow_net\": [,\n", "line 2 column 17");
+    refuse(&(with("scratch", &json!([])) + "{}"), "trailing characters");
+    refuse("\u{feff}{}", "line 1 column 1");
+    refuse(&"[".repeat(1000), "not a JSON object");
+    refuse(
+        &format!("{{\"scratch\": {}", "[".repeat(1000)),
+        "recursion limit",
+    );
+    let error = Contract::from_json(b"{\"allow_net\": [\"\xff\"]}").expect_err("not UTF-8");
+    assert!(error.to_string().contains("not a JSON object"), "{error}");
+}
+
+#[test]
+fn another_schema_is_refused() {
+    refuse(
+        &with("schema", &json!("capgate/contract/2")),
+        "`capgate/contract/2` is not `capgate/contract/1`",
+    );
+    refuse(&with("schema", &json!("capgate/ledger/1")), "`schema`");
+}
+
+#[test]
+fn the_budget_is_a_whole_number_of_seconds() {
+    for (value, expect) in [
+        (json!(0), 0),
+        (json!(30.0), 30),
+        (json!(3e1), 30),
+        (json!(1_000_000_000), 1_000_000_000),
+    ] {
+        assert_eq!(read(&with("cpu_budget", &value)).cpu_budget, expect);
+    }
+    for value in [
+        json!(-1),
+        json!(0.5),
+        json!(-0.0),
+        json!(1_000_000_001),
+        json!(1e300),
+        json!(u64::MAX),
+    ] {
+        refuse(
+            &with("cpu_budget", &value),
+            "`cpu_budget`: a whole number of seconds",
+        );
+    }
+    refuse(
+        &with("cpu_budget", &json!("30")),
+        "is expected, not a string",
+    );
+}
+
+#[test]
+fn the_digest_has_64_lower_case_hex_digits() {
+    refuse(
+        &with("writes", &json!("")),
+        "`writes`: a SHA-256 digest has 64 hex digits, this has 0",
+    );
+    refuse(
+        &with("writes", &json!(&EMPTY_DIGEST[1..])),
+        "has 63 characters",
+    );
+    refuse(
+        &with("writes", &json!(format!("{EMPTY_DIGEST}0"))),
+        "has 65 characters",
+    );
+    refuse(
+        &with("writes", &json!(EMPTY_DIGEST.to_uppercase())),
+        "`writes`, column 1: only the digits",
+    );
+    refuse(
+        &with("writes", &json!(EMPTY_DIGEST.replace("55", "5g"))),
+        "`writes`, column 64: only the digits",
+    );
+    refuse(
+        &with("writes", &json!("é".repeat(32))),
+        "this has 32 characters",
+    );
+}
+
+#[test]
+fn the_names_must_have_the_digest() {
+    let contract = |paths: Value| {
+        json!({ "allow_net": [], "cpu_budget": 1, "writes": A_AND_B, "write_paths": paths })
+            .to_string()
+    };
+    read(&contract(json!(["a", "b"])));
+    read(&contract(json!(["b", "a", "a"])));
+    refuse(
+        &contract(json!(["a"])),
+        "`write_paths`: their digest is ca978112ca1b",
+    );
+    refuse(
+        &contract(json!(["a", 1])),
+        "`write_paths`[1]: a string is expected",
+    );
+}
+
+#[test]
+fn comparing_within_needs_the_names() {
+    refuse(
+        &with("compare_writes", &json!("within")),
+        "`compare_writes`: `within` needs the names",
+    );
+    refuse(
+        &with("compare_writes", &json!("loose")),
+        "`exact` or `within` is expected, not `loose`",
+    );
+    read(&with("compare_writes", &json!("exact")));
+}
+
+#[test]
+fn a_network_pattern_is_refused_with_its_column() {
+    refuse(
+        &with("allow_net", &json!(["192.0.2.1:1", "192.0.2.1:http"])),
+        "`allow_net`[1], column 11: a port, `*` or a range `A-B` is expected (at most 65535), in `192.0.2.1:http`",
+    );
+    refuse(&with("allow_net", &json!(["\u{1b}[2J"])), r"in `\x1b[2J`");
+}
+
+#[test]
+fn what_git_ignores_is_not_supported_and_not_taken_for_supported() {
+    read(&with("ignore_gitignored", &json!(false)));
+    refuse(
+        &with("ignore_gitignored", &json!(true)),
+        "`ignore_gitignored`: this version does not support `true`",
+    );
+}
+
+#[test]
+fn what_nobody_can_accept_is_no_accepted_blind_spot() {
+    for name in ["cgroup-leave", "ptrace-outside", "contract-written"] {
+        refuse(
+            &with("allow_unseen", &json!(["docker", name])),
+            &format!("`allow_unseen`[1]: `{name}` is never acceptable"),
+        );
+    }
+    for name in ["", "Docker", "delegate:docker", "a b"] {
+        refuse(
+            &with("allow_unseen", &json!([name])),
+            "`allow_unseen`[0]: a name such as",
+        );
+    }
+}
+
+#[test]
+fn sizes_are_bounded() {
+    let padding = " ".repeat(MAX_BYTES);
+    refuse(
+        &(with("scratch", &json!([])) + &padding),
+        "more than the 1048576 that are read",
+    );
+    refuse(
+        &with("scratch", &json!(["a".repeat(MAX_PATTERN_BYTES + 1)])),
+        "`scratch`[0]: longer than 4096 bytes",
+    );
+    let many = |count: usize| vec!["a"; count];
+    read(&with("ignore_writes", &json!(many(MAX_PATTERNS))));
+    refuse(
+        &with("ignore_writes", &json!(many(MAX_PATTERNS + 1))),
+        "has 10001 patterns",
+    );
+    let wild = |count: usize| vec![format!("{}*", "a".repeat(1023)); count];
+    read(&with("allow_exec", &json!(wild(MAX_WILDCARD_BYTES / 1024))));
+    refuse(
+        &with("allow_exec", &json!(wild(MAX_WILDCARD_BYTES / 1024 + 1))),
+        "have 66560 bytes together",
+    );
+}
