@@ -11,6 +11,7 @@ use crate::{
     contract::CompareWrites,
     escapes,
     ledger::{Ledger, Recording},
+    outcome::LOST_RACE,
     rules::Rules,
     verdict::{EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_VIOLATION, Verdict},
 };
@@ -61,10 +62,8 @@ impl<'a> Case<'a> {
             recording,
             rules,
             outcome,
-            // The only reason for `complete: false` that the other keys do not hold.
-            require_race_free: !ledger.complete
-                && recording.lost.is_empty()
-                && recording.coverage.unseen.is_empty(),
+            // Such a demand is in `lost`.
+            require_race_free: false,
             ignored: None,
         }
     }
@@ -73,7 +72,7 @@ impl<'a> Case<'a> {
 /// Seals a record: the ledger of a case and its judgement.
 pub fn seal(case: &Case<'_>, judgement: &Judgement) -> Ledger {
     let mut recording = case.recording.clone();
-    recording.lost = lost(&recording, case.outcome);
+    recording.lost = lost(case);
     Ledger {
         recording,
         cpu_budget: case.rules.map(|rules| rules.contract().cpu_budget),
@@ -148,7 +147,7 @@ impl Draft {
         let Case {
             recording, rules, ..
         } = case;
-        for (kind, count) in lost(recording, case.outcome) {
+        for (kind, count) in lost(case) {
             self.incomplete(Reason::Lost { kind, count });
         }
         for name in &recording.coverage.unseen {
@@ -158,8 +157,7 @@ impl Draft {
                 self.incomplete(Reason::Unseen { name: name.clone() });
             }
         }
-        let demanded =
-            case.require_race_free || rules.is_some_and(|rules| rules.contract().require_race_free);
+        let demanded = rules.is_some_and(|rules| rules.contract().require_race_free);
         if demanded && !recording.coverage.race_free {
             self.incomplete(Reason::NotRaceFree);
         }
@@ -339,11 +337,17 @@ impl Draft {
     }
 }
 
-/// The counts of loss, the end of the job included.
-fn lost(recording: &Recording, outcome: Outcome) -> BTreeMap<String, u64> {
-    let mut lost = recording.lost.clone();
+/// The counts of loss, with what the end of the job and the daemon's configuration add.
+fn lost(case: &Case<'_>) -> BTreeMap<String, u64> {
+    let mut lost = case.recording.lost.clone();
     lost.retain(|_, count| *count > 0);
-    if let Some(kind) = outcome.loss() {
+    let raced = case.require_race_free && !case.recording.coverage.race_free;
+    for kind in case
+        .outcome
+        .loss()
+        .into_iter()
+        .chain(raced.then_some(LOST_RACE))
+    {
         lost.entry(kind.to_owned()).or_insert(1);
     }
     lost

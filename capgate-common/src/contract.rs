@@ -3,18 +3,13 @@
 //! Reading is strict, because a key that is silently ignored is a gate that silently stands open: unknown and repeated keys are
 //! errors, and every error names the key.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::{collections::BTreeSet, fmt};
 
-use serde::{
-    Deserialize,
-    de::{Deserializer, MapAccess, Visitor},
-};
-use serde_json::Value;
+use crate::{ledger, netpattern::NetPattern, pathform::neutralise};
 
-use crate::{address::AddressError, escapes, ledger, netpattern::NetPattern, pathform::neutralise};
+use values::Values;
+
+mod values;
 
 /// The value of the key `schema`, which may be absent.
 pub const SCHEMA: &str = "capgate/contract/1";
@@ -169,7 +164,7 @@ impl Contract {
             return Err(ContractError::TooLarge(bytes.len()));
         }
         let mut values = Values::read(bytes)?;
-        if let Some(schema) = values.optional("schema", text)?
+        if let Some(schema) = values.optional("schema", values::text)?
             && schema != SCHEMA
         {
             return Err(ContractError::value(
@@ -177,30 +172,34 @@ impl Contract {
                 format!("`{schema}` is not `{SCHEMA}`, which this version reads"),
             ));
         }
-        if values.optional("ignore_gitignored", flag)? == Some(true) {
+        if values.optional("ignore_gitignored", values::flag)? == Some(true) {
             return Err(ContractError::value(
                 "ignore_gitignored",
                 "this version does not support `true`; write the ignored names as `ignore_writes`",
             ));
         }
         let contract = Self {
-            allow_net: values.required("allow_net", net_patterns)?,
-            cpu_budget: values.required("cpu_budget", seconds)?,
-            writes: values.required("writes", digest)?,
+            allow_net: values.required("allow_net", values::net_patterns)?,
+            cpu_budget: values.required("cpu_budget", values::seconds)?,
+            writes: values.required("writes", values::digest)?,
             write_paths: values
-                .optional("write_paths", texts)?
+                .optional("write_paths", values::texts)?
                 .map(|paths| paths.into_iter().collect()),
             compare_writes: values
-                .optional("compare_writes", compare_writes)?
+                .optional("compare_writes", values::compare_writes)?
                 .unwrap_or_default(),
             ignore_writes: values
-                .optional("ignore_writes", patterns)?
+                .optional("ignore_writes", values::patterns)?
                 .unwrap_or_default(),
-            scratch: values.optional("scratch", patterns)?.unwrap_or_default(),
-            allow_exec: values.optional("allow_exec", patterns)?,
-            allow_unseen: values.optional("allow_unseen", unseen)?.unwrap_or_default(),
+            scratch: values
+                .optional("scratch", values::patterns)?
+                .unwrap_or_default(),
+            allow_exec: values.optional("allow_exec", values::patterns)?,
+            allow_unseen: values
+                .optional("allow_unseen", values::unseen)?
+                .unwrap_or_default(),
             require_race_free: values
-                .optional("require_race_free", flag)?
+                .optional("require_race_free", values::flag)?
                 .unwrap_or_default(),
         };
         contract.check_sum_of_keys()?;
@@ -248,204 +247,6 @@ impl Contract {
             return Err(ContractError::TooManyWildcards(wildcards));
         }
         Ok(())
-    }
-}
-
-/// The values of a contract's keys that were not taken yet.
-struct Values(BTreeMap<&'static str, Value>);
-
-impl Values {
-    fn read(bytes: &[u8]) -> Result<Self, ContractError> {
-        let Object(pairs) = serde_json::from_slice(bytes)?;
-        let mut values = BTreeMap::new();
-        for (name, value) in pairs {
-            let Some(key) = KEYS.into_iter().find(|&key| key == name) else {
-                return Err(ContractError::UnknownKey(name));
-            };
-            if values.insert(key, value).is_some() {
-                return Err(ContractError::RepeatedKey(key));
-            }
-        }
-        Ok(Self(values))
-    }
-
-    fn optional<T>(
-        &mut self,
-        key: &'static str,
-        read: fn(&'static str, &Value) -> Result<T, ContractError>,
-    ) -> Result<Option<T>, ContractError> {
-        let value = self.0.remove(key);
-        value.map(|value| read(key, &value)).transpose()
-    }
-
-    fn required<T>(
-        &mut self,
-        key: &'static str,
-        read: fn(&'static str, &Value) -> Result<T, ContractError>,
-    ) -> Result<T, ContractError> {
-        self.optional(key, read)?
-            .ok_or(ContractError::MissingKey(key))
-    }
-}
-
-fn wrong(key: &'static str, expected: &str, value: &Value) -> ContractError {
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    };
-    ContractError::value(key, format!("{expected} is expected, not {kind}"))
-}
-
-fn text(key: &'static str, value: &Value) -> Result<String, ContractError> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        other => Err(wrong(key, "a string", other)),
-    }
-}
-
-fn flag(key: &'static str, value: &Value) -> Result<bool, ContractError> {
-    value
-        .as_bool()
-        .ok_or_else(|| wrong(key, "true or false", value))
-}
-
-fn texts(key: &'static str, value: &Value) -> Result<Vec<String>, ContractError> {
-    let Value::Array(members) = value else {
-        return Err(wrong(key, "a list of strings", value));
-    };
-    members
-        .iter()
-        .enumerate()
-        .map(|(index, member)| match member {
-            Value::String(text) => Ok(text.clone()),
-            _ => Err(ContractError::member(key, index, "a string is expected")),
-        })
-        .collect()
-}
-
-fn patterns(key: &'static str, value: &Value) -> Result<Vec<String>, ContractError> {
-    let patterns = texts(key, value)?;
-    match patterns
-        .iter()
-        .position(|pattern| pattern.len() > MAX_PATTERN_BYTES)
-    {
-        Some(index) => Err(ContractError::member(
-            key,
-            index,
-            format!("longer than {MAX_PATTERN_BYTES} bytes"),
-        )),
-        None => Ok(patterns),
-    }
-}
-
-fn net_patterns(key: &'static str, value: &Value) -> Result<Vec<NetPattern>, ContractError> {
-    patterns(key, value)?
-        .iter()
-        .enumerate()
-        .map(|(index, pattern)| {
-            pattern
-                .parse()
-                .map_err(|error: AddressError| ContractError::Value {
-                    key,
-                    index: Some(index),
-                    column: Some(error.column),
-                    problem: format!("{}, in `{pattern}`", error.problem),
-                })
-        })
-        .collect()
-}
-
-/// Whole seconds. `30.0` is taken too, since some writers of JSON know only one kind of number.
-fn seconds(key: &'static str, value: &Value) -> Result<u64, ContractError> {
-    const EXPECTED: &str = "a whole number of seconds, at most 1000000000,";
-    let Value::Number(number) = value else {
-        return Err(wrong(key, EXPECTED, value));
-    };
-    let whole = number.as_u64().or_else(|| {
-        // The text of a float that is whole ends with `.0` here: serde_json writes others with digits or an exponent.
-        number.to_string().strip_suffix(".0")?.parse().ok()
-    });
-    whole
-        .filter(|&seconds| seconds <= MAX_CPU_BUDGET)
-        .ok_or_else(|| ContractError::value(key, format!("{EXPECTED} is expected, not {number}")))
-}
-
-fn digest(key: &'static str, value: &Value) -> Result<String, ContractError> {
-    let digest = text(key, value)?;
-    let length = digest.chars().count();
-    if length != 64 {
-        return Err(ContractError::value(
-            key,
-            format!("a SHA-256 digest has 64 hex digits, this has {length} characters"),
-        ));
-    }
-    let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
-    match digest.chars().position(|c| !is_digit(c)) {
-        Some(position) => Err(ContractError::Value {
-            key,
-            index: None,
-            column: Some(position + 1),
-            problem: "only the digits 0-9 and a-f (lower case) are in a digest".to_owned(),
-        }),
-        None => Ok(digest),
-    }
-}
-
-fn compare_writes(key: &'static str, value: &Value) -> Result<CompareWrites, ContractError> {
-    match text(key, value)?.as_str() {
-        "exact" => Ok(CompareWrites::Exact),
-        "within" => Ok(CompareWrites::Within),
-        other => Err(ContractError::value(
-            key,
-            format!("`exact` or `within` is expected, not `{other}`"),
-        )),
-    }
-}
-
-fn unseen(key: &'static str, value: &Value) -> Result<BTreeSet<String>, ContractError> {
-    let names = patterns(key, value)?;
-    for (index, name) in names.iter().enumerate() {
-        if escapes::is_never_acceptable(name) {
-            let problem = format!("`{name}` is never acceptable");
-            return Err(ContractError::member(key, index, problem));
-        }
-        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
-        if name.is_empty() || !name.chars().all(is_word) {
-            let problem = "a name such as `docker` or `io_uring` is expected";
-            return Err(ContractError::member(key, index, problem));
-        }
-    }
-    Ok(names.into_iter().collect())
-}
-
-/// A JSON object as it stands in the file: serde's own maps would keep the last of two equal keys and say nothing.
-struct Object(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Object;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Object(pairs))
-            }
-        }
-
-        deserializer.deserialize_map(Pairs)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     escapes,
-    outcome::{LOST_INTERRUPTED, LOST_LEASE, Outcome},
+    outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE, Outcome},
     pathform::neutralise,
     verdict::Verdict,
 };
@@ -92,7 +92,7 @@ pub enum Reason {
         /// What.
         name: String,
     },
-    /// The probes can be raced, and the contract or the daemon demands ones that cannot.
+    /// The probes can be raced, and the contract demands ones that cannot.
     NotRaceFree,
 }
 
@@ -195,6 +195,9 @@ impl fmt::Display for Reason {
             Self::Lost { kind, .. } if kind == LOST_LEASE => {
                 f.write_str("the client went away before the end of the job")
             }
+            Self::Lost { kind, .. } if kind == LOST_RACE => f.write_str(
+                "the daemon's configuration requires probes free of races, and the ones here are not",
+            ),
             Self::Lost { kind, count } => write!(f, "{count} lost ({})", neutralise(kind)),
             Self::Unseen { name } => write!(
                 f,
@@ -202,7 +205,7 @@ impl fmt::Display for Reason {
                 neutralise(name)
             ),
             Self::NotRaceFree => {
-                f.write_str("a recording free of races is required, and the probes here are not")
+                f.write_str("the contract requires probes free of races, and the ones here are not")
             }
         }
     }

@@ -275,6 +275,12 @@ impl TryFrom<Document> for Ledger {
         if document.complete == document.verdict.contains(&Verdict::Incomplete) {
             return Err("`complete` and `verdict` contradict each other".to_owned());
         }
+        let coverage = &recording.coverage;
+        let has_reason =
+            !recording.lost.is_empty() || !coverage.unseen.is_empty() || !coverage.race_free;
+        if !document.complete && !has_reason {
+            return Err("`complete` is false, and nothing says why".to_owned());
+        }
         if !document.verdict.is_sorted_by(|one, next| one < next) {
             return Err("`verdict` is not in the order of the table of verdicts".to_owned());
         }

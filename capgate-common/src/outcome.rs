@@ -11,6 +11,9 @@ use crate::{
 
 /// The kind in `lost` of a job that was ended from outside.
 pub const LOST_INTERRUPTED: &str = "interrupted";
+/// The kind in `lost` of a recording that can be raced where the daemon's configuration forbids that: no contract can accept it, and
+/// whoever reads the ledger later must know.
+pub const LOST_RACE: &str = "race";
 /// The kind in `lost` of a job whose client went away.
 pub const LOST_LEASE: &str = "lease";
 

@@ -11,7 +11,7 @@ use capgate_common::{
     glob::GlobPatterns,
     ledger::{self, Ledger},
     netpattern::{NetPattern, NetPatterns},
-    outcome::{LOST_INTERRUPTED, LOST_LEASE},
+    outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE},
     pathform::{Forms, escape},
     verdict::{
         EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_NOT_EXECUTABLE,
@@ -324,10 +324,11 @@ fn the_vectors_of_the_digest_hold() {
 }
 
 #[test]
-fn the_kinds_of_loss_at_the_end_of_a_job_are_named() {
+fn the_kinds_of_loss_that_a_verdict_adds_are_named() {
     let complete = section("Complete");
-    assert!(complete.contains(&format!("`{LOST_INTERRUPTED}`")));
-    assert!(complete.contains(&format!("`{LOST_LEASE}`")));
+    for kind in [LOST_INTERRUPTED, LOST_LEASE, LOST_RACE] {
+        assert!(complete.contains(&format!("`{kind}`")), "{kind}");
+    }
 }
 
 #[test]

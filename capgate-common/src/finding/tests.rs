@@ -106,6 +106,10 @@ fn each_reason_of_incompleteness_is_told() {
         "the job was interrupted before its end",
     );
     check(
+        lost("race"),
+        "the daemon's configuration requires probes free of races, and the ones here are not",
+    );
+    check(
         lost("lease"),
         "the client went away before the end of the job",
     );
@@ -117,7 +121,7 @@ fn each_reason_of_incompleteness_is_told() {
     );
     check(
         Reason::NotRaceFree,
-        "a recording free of races is required, and the probes here are not",
+        "the contract requires probes free of races, and the ones here are not",
     );
 }
 

@@ -197,6 +197,11 @@ fn what_is_no_ledger_is_refused_with_the_place() {
 #[test]
 fn a_ledger_that_contradicts_itself_is_refused() {
     refuse(&but("\"b\"", "\"c\""), "not the digest");
+    let mut free = sample();
+    free.recording = Recording::empty(ProbeSet::Fentry, true);
+    free.verdict = vec![Verdict::Incomplete];
+    free.complete = false;
+    refuse(&free.to_json(), "nothing says why");
     refuse(
         &but("\"lost\": {}", "\"lost\": {\"ring\": 1}"),
         "`lost` is not empty",
