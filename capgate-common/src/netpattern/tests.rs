@@ -259,3 +259,41 @@ fn every_pattern_that_permits_an_entry_is_told() {
     assert_eq!(matching("unix:/a/b"), [3, 4]);
     assert_eq!(matching("unix:@b"), [5]);
 }
+
+#[test]
+fn an_entry_that_is_a_pattern_permits_itself_whatever_it_is() {
+    let mut texts = vec![String::new()];
+    for _ in 0..3 {
+        let longer: Vec<String> = texts
+            .iter()
+            .flat_map(|text| "[]%:/*-1a@é.".chars().map(move |c| format!("{text}{c}")))
+            .collect();
+        texts.extend(longer);
+    }
+    let prefixes = [
+        "",
+        "unix:",
+        "unix:/",
+        "vsock:",
+        "raw:",
+        "packet:",
+        "[fe80::1",
+        "10.0.0.0/",
+    ];
+    let mut entries = 0;
+    for text in prefixes
+        .iter()
+        .flat_map(|prefix| texts.iter().map(move |text| format!("{prefix}{text}")))
+    {
+        let (Ok(entry), Ok(pattern)) = (text.parse::<NetEntry>(), text.parse::<NetPattern>())
+        else {
+            continue;
+        };
+        entries += 1;
+        assert_eq!(entry.to_string(), text);
+        if !matches!(entry, NetEntry::UnixPath(_) | NetEntry::UnixAbstract(_)) {
+            assert!(pattern.matches_without_glob(&entry), "{text}");
+        }
+    }
+    assert!(entries > 100, "{entries}");
+}

@@ -192,3 +192,24 @@ fn long_command_lines_are_bounded_and_masked_before_they_are_cut() {
     );
     assert_eq!(scrub(&[url]), ["https://***@example.org"]);
 }
+
+#[test]
+fn a_secret_behind_its_name_is_masked_in_any_short_script() {
+    let mut scripts = vec![String::new()];
+    for _ in 0..4 {
+        let longer: Vec<String> = scripts
+            .iter()
+            .flat_map(|script| {
+                ["key", "=", ":", "'", " ", "--", "://", "@", "é"]
+                    .map(|part| format!("{script}{part}"))
+            })
+            .collect();
+        scripts.extend(longer);
+    }
+    for script in scripts {
+        let script = format!("{script} --key=hunter2 {script}");
+        let scrubbed = scrub(&[script.clone(), "--key".to_owned(), "hunter3".to_owned()]);
+        let leaks = scrubbed.iter().any(|arg| arg.contains("hunter"));
+        assert!(!leaks, "{script:?}: {scrubbed:?}");
+    }
+}
