@@ -420,6 +420,24 @@ pub struct Slot {
     pub generation: u32,
 }
 
+/// Jobs that are found by comparing, without a hash lookup.
+pub const NEAR_JOBS: usize = 8;
+
+/// Which cgroups are jobs. A reader never locks: places keep their index while they are in use, so that an update
+/// leaves every other job's place as it is at each moment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Depths at which jobs' cgroups are, each once; 0 is a free place (the root is never a job).
+    pub levels: [u8; crate::limits::MAX_LEVELS],
+    /// Cgroup ids of jobs; 0 is a free place.
+    pub ids: [u64; NEAR_JOBS],
+    /// The slots of those.
+    pub slots: [Slot; NEAR_JOBS],
+    /// Not 0 when there are more jobs, in the hash map.
+    pub more: u64,
+}
+
 /// What the kernel counted for one job, per kind: `attempted = emitted + deduplicated + lost`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 /// Jobs that can be recorded at the same time; the length of every per-job kernel array.
 pub const MAX_JOBS: u32 = 256;
 
-/// Distinct cgroup depths that jobs may have at the same time. Scoping costs one hash lookup
-/// for each depth in use, so this is small.
+/// Distinct cgroup depths that jobs may have at the same time. Scoping looks at each depth in use, so this is
+/// small.
 pub const MAX_LEVELS: usize = 8;
 
 /// Bytes of variable-length data (paths, strings, argv) in one record.

@@ -16,7 +16,7 @@ use aya::{
     },
 };
 use capgate_common::{
-    event::{Counters, Offsets, Slot},
+    event::{Counters, Offsets, Scope, Slot},
     limits::{MAX_JOBS, MAX_LEVELS, WAKE_SHIFT},
 };
 
@@ -49,6 +49,11 @@ const IO_URING: &str = "io_uring_submit_req";
 const SOCK_ADDR: [&str; 4] = ["connect4", "connect6", "sendmsg4", "sendmsg6"];
 /// The packet program, attached likewise.
 const EGRESS: &str = "egress";
+
+/// A ring of which so many records of the largest size are less than the part that may fill unread.
+const LARGE_RING: u32 = 4 << 20;
+/// How often the fill of a large ring is looked at, a power of two.
+const LOOK_EVERY: u64 = 16;
 
 /// Smallest ring: one page of data is the kernel's own lower bound.
 pub const MIN_RING_BYTES: u32 = 4096;
@@ -142,6 +147,13 @@ struct CountersValue(Counters);
 // SAFETY: a struct of u64 without padding; every bit pattern is a value.
 unsafe impl Pod for CountersValue {}
 
+/// [`Scope`] as a map value.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct ScopeValue(Scope);
+// SAFETY: integers without padding; every bit pattern is a value.
+unsafe impl Pod for ScopeValue {}
+
 /// [`Slot`] as a map value.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -155,14 +167,16 @@ pub struct Probes {
     cgroup_root: PathBuf,
     ring_bytes: u32,
     io_uring_ops: bool,
-    scope: HashMap<MapData, u64, SlotValue>,
-    levels: Array<MapData, [u8; MAX_LEVELS]>,
+    scope: Array<MapData, ScopeValue>,
+    more_scope: HashMap<MapData, u64, SlotValue>,
     counters: Array<MapData, CountersValue>,
     rings: ArrayOfMaps<MapData, RingBuf<MapData>>,
     /// The kernel empties the array when nobody holds it open.
     _concerns: ProgramArray<MapData>,
+    /// What `scope` holds.
+    places: Scope,
     /// Depth of the job in each slot; `None` is free.
-    slots: Vec<Option<u32>>,
+    slots: Vec<Option<u8>>,
     generation: u32,
     /// What is attached, and what detaches it when dropped.
     links: Vec<(&'static str, Box<dyn Any + Send>)>,
@@ -199,11 +213,18 @@ impl Probes {
         let globals = OffsetsGlobal(found.offsets);
         let io_uring_ops = u32::from(found.io_uring_ops);
         let wake_bytes = u64::from(ring_bytes >> WAKE_SHIFT);
+        // Looking at the fill costs a helper call: in a large ring, one record in so many does.
+        let look_mask: u64 = if ring_bytes >= LARGE_RING {
+            LOOK_EVERY - 1
+        } else {
+            0
+        };
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
             .override_global("OFFSETS", &globals, true)
             .override_global("IO_URING_OPS", &io_uring_ops, true)
             .override_global("WAKE_BYTES", &wake_bytes, true)
+            .override_global("LOOK_MASK", &look_mask, true)
             .load(OBJECT)
             .map_err(|e| ProbesError::Load {
                 cause: one_line(&e),
@@ -236,7 +257,7 @@ impl Probes {
         give_memory_back();
         Ok(Self {
             scope: take(&mut ebpf, "SCOPE")?,
-            levels: take(&mut ebpf, "LEVELS")?,
+            more_scope: take(&mut ebpf, "MORE_SCOPE")?,
             counters: take(&mut ebpf, "COUNTERS")?,
             rings: take(&mut ebpf, "RINGS")?,
             _concerns: concerns,
@@ -244,6 +265,7 @@ impl Probes {
             cgroup_root: cgroup_root.to_path_buf(),
             ring_bytes,
             io_uring_ops: found.io_uring_ops,
+            places: Scope::default(),
             slots: vec![None; MAX_JOBS as usize],
             generation: 0,
             links: Vec::new(),
@@ -348,41 +370,50 @@ impl Probes {
         cgroup_id: u64,
         level: u32,
     ) -> Result<(JobSlot, RingBuf<MapData>), ProbesError> {
-        let index = self
+        let place = self
             .slots
             .iter()
             .position(Option::is_none)
             .ok_or(ProbesError::Slots)?;
-        let levels = self.levels_with(Some(level))?;
-        let index_u32 = u32::try_from(index).map_err(|_| ProbesError::Slots)?;
+        let index = u32::try_from(place).map_err(|_| ProbesError::Slots)?;
+        let depth = u8::try_from(level)
+            .ok()
+            .filter(|depth| *depth > 0)
+            .ok_or(ProbesError::Levels { level })?;
+        let mut places = self.places;
+        if !places.levels.contains(&depth) {
+            let free = places.levels.iter_mut().find(|level| **level == 0);
+            *free.ok_or(ProbesError::Levels { level })? = depth;
+        }
         let ring = self.new_ring()?;
         self.rings
-            .set(index_u32, &ring, 0)
+            .set(index, &ring, 0)
             .map_err(map_error("hand over a job's ring"))?;
         self.counters
-            .set(index_u32, CountersValue(Counters::default()), 0)
+            .set(index, CountersValue(Counters::default()), 0)
             .map_err(map_error("clear a job's counters"))?;
-        self.levels
-            .set(0, levels, 0)
-            .map_err(map_error("set the depths in use"))?;
         self.generation = self.generation.wrapping_add(1);
         let slot = Slot {
-            index: index_u32,
+            index,
             generation: self.generation,
         };
-        self.scope
-            .insert(cgroup_id, SlotValue(slot), 0)
-            .map_err(map_error("take a job's cgroup into scope"))?;
-        if let Some(place) = self.slots.get_mut(index) {
-            *place = Some(level);
+        match places.ids.iter().position(|id| *id == 0) {
+            Some(near) => {
+                places.ids[near] = cgroup_id;
+                places.slots[near] = slot;
+            }
+            None => {
+                self.more_scope
+                    .insert(cgroup_id, SlotValue(slot), 0)
+                    .map_err(map_error("take a job's cgroup into scope"))?;
+                places.more += 1;
+            }
         }
-        Ok((
-            JobSlot {
-                index: index_u32,
-                cgroup_id,
-            },
-            ring,
-        ))
+        self.set_places(places, "take a job's cgroup into scope")?;
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = Some(depth);
+        }
+        Ok((JobSlot { index, cgroup_id }, ring))
     }
 
     /// Takes a job's cgroup out of scope: nothing is recorded from here on. The ring still holds what was.
@@ -390,9 +421,26 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn close_scope(&mut self, job: &JobSlot) -> Result<(), ProbesError> {
+        const WHAT: &str = "take a job's cgroup out of scope";
+        let mut places = self.places;
+        match places.ids.iter().position(|id| *id == job.cgroup_id) {
+            Some(near) => places.ids[near] = 0,
+            None => {
+                self.more_scope
+                    .remove(&job.cgroup_id)
+                    .map_err(map_error(WHAT))?;
+                places.more -= 1;
+            }
+        }
+        self.set_places(places, WHAT)
+    }
+
+    fn set_places(&mut self, places: Scope, what: &'static str) -> Result<(), ProbesError> {
         self.scope
-            .remove(&job.cgroup_id)
-            .map_err(map_error("take a job's cgroup out of scope"))
+            .set(0, ScopeValue(places), 0)
+            .map_err(map_error(what))?;
+        self.places = places;
+        Ok(())
     }
 
     /// What the kernel counted for a job. Final only after [`Self::close_scope`].
@@ -412,31 +460,21 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn release(&mut self, job: JobSlot) -> Result<(), ProbesError> {
-        if let Some(place) = self.slots.get_mut(job.index as usize) {
-            *place = None;
+        let Some(depth) = self
+            .slots
+            .get_mut(job.index as usize)
+            .and_then(Option::take)
+        else {
+            return Ok(());
+        };
+        if self.slots.contains(&Some(depth)) {
+            return Ok(());
         }
-        let levels = self.levels_with(None)?;
-        self.levels
-            .set(0, levels, 0)
-            .map_err(map_error("set the depths in use"))
-    }
-
-    /// The depths of all jobs, and one more, each once and zero-terminated.
-    fn levels_with(&self, more: Option<u32>) -> Result<[u8; MAX_LEVELS], ProbesError> {
-        let mut levels = [0; MAX_LEVELS];
-        let mut used = 0;
-        for level in self.slots.iter().flatten().copied().chain(more) {
-            let too_many = || ProbesError::Levels { level };
-            let depth = u8::try_from(level).map_err(|_| too_many())?;
-            if depth == 0 {
-                return Err(too_many());
-            }
-            if !levels.contains(&depth) {
-                *levels.get_mut(used).ok_or_else(too_many)? = depth;
-                used += 1;
-            }
+        let mut places = self.places;
+        for level in places.levels.iter_mut().filter(|level| **level == depth) {
+            *level = 0;
         }
-        Ok(levels)
+        self.set_places(places, "set the depths in use")
     }
 
     fn new_ring(&self) -> Result<RingBuf<MapData>, ProbesError> {

@@ -6,9 +6,7 @@ use core::arch::asm;
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     btf_maps::{Array, ArrayOfMaps, RingBuf},
-    helpers::{
-        bpf_get_current_pid_tgid, bpf_ktime_get_boot_ns, bpf_ringbuf_output, bpf_ringbuf_query,
-    },
+    helpers::{bpf_ktime_get_boot_ns, bpf_ringbuf_output, bpf_ringbuf_query},
     macros::btf_map,
 };
 use capgate_common::{
@@ -16,7 +14,7 @@ use capgate_common::{
     limits::{MAX_JOBS, RING_BYTES},
 };
 
-use crate::kernel::{self, Address, offset};
+use crate::kernel;
 
 /// One ring for each job.
 #[btf_map]
@@ -68,32 +66,34 @@ pub(crate) fn lost<const KIND: u16>(slot: u32) {
 /// Sends `len` bytes at `record`, and counts what became of them.
 #[inline(always)]
 pub(crate) fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
+    const { assert!((KIND as usize) < KINDS) };
+    let Some(counters) = COUNTERS.get_ptr_mut(slot) else {
+        return;
+    };
     let Some(ring) = RINGS.get(slot) else {
         lost::<KIND>(slot);
         return;
     };
     let ring = core::ptr::from_ref(ring).cast_mut().cast();
-    // SAFETY: the ring comes from a successful lookup.
-    let fill = unsafe { bpf_ringbuf_query(ring, u64::from(BPF_RB_AVAIL_DATA)) };
-    let wake = if fill >= kernel::wake_bytes() {
-        BPF_RB_FORCE_WAKEUP
-    } else {
-        BPF_RB_NO_WAKEUP
-    };
-    // SAFETY: the verifier proves that `len` bytes at `record` are the program's own.
-    let sent = unsafe { bpf_ringbuf_output(ring, record.cast_mut().cast(), len, u64::from(wake)) };
-    if sent < 0 {
-        lost::<KIND>(slot);
-    } else {
-        count!(slot, emitted, KIND);
-        if let Some(counters) = COUNTERS.get_ptr_mut(slot) {
-            // SAFETY: the pointer comes from a successful lookup. Racing writers may store the smaller of
-            // two values; the mark is a hint for sizing rings, nothing depends on it.
-            unsafe {
-                if fill > (*counters).high_water {
-                    (*counters).high_water = fill;
-                }
+    let mut wake = BPF_RB_NO_WAKEUP;
+    // SAFETY: counters and ring come from successful lookups, the index is checked above, and the verifier
+    // proves that `len` bytes at `record` are the program's own. Racing writers of the high-water mark may store
+    // the smaller of two values; it is a hint for sizing rings, nothing depends on it.
+    unsafe {
+        let emitted = &raw mut (*counters).emitted[KIND as usize];
+        if core::ptr::read_volatile(emitted) & kernel::look_mask() == 0 {
+            let fill = bpf_ringbuf_query(ring, u64::from(BPF_RB_AVAIL_DATA));
+            if fill >= kernel::wake_bytes() {
+                wake = BPF_RB_FORCE_WAKEUP;
             }
+            if fill > (*counters).high_water {
+                (*counters).high_water = fill;
+            }
+        }
+        if bpf_ringbuf_output(ring, record.cast_mut().cast(), len, u64::from(wake)) < 0 {
+            add(&raw mut (*counters).lost[KIND as usize]);
+        } else {
+            add(emitted);
         }
     }
 }
@@ -109,38 +109,20 @@ pub(crate) fn send_fixed<T, const KIND: u16>(slot: u32, record: &T) {
     );
 }
 
-/// The head of a record of the current task, for programs whose type has no helper for its ids.
-#[inline(always)]
-pub(crate) fn header_of(kind: u16, task: Address) -> Header {
-    // SAFETY: the helper has no preconditions.
-    let time_ns = unsafe { bpf_ktime_get_boot_ns() };
-    Header {
-        kind,
-        flags: 0,
-        data_len: 0,
-        time_ns,
-        start_ns: kernel::process_start(task),
-        tgid: task.read(offset!(task_struct_tgid)).unwrap_or(0),
-        tid: task.read(offset!(task_struct_pid)).unwrap_or(0),
-        mnt_ns: kernel::mnt_ns(task),
-        pad: 0,
-    }
-}
-
 /// The head of a record of the current task.
 #[inline(always)]
-pub(crate) fn header(kind: u16, task: Address) -> Header {
-    // SAFETY: neither helper has preconditions.
-    let (ids, time_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_boot_ns()) };
+pub(crate) fn header(kind: u16) -> Header {
+    let (tgid, tid) = kernel::ids();
     Header {
         kind,
         flags: 0,
         data_len: 0,
-        time_ns,
-        start_ns: kernel::process_start(task),
-        tgid: (ids >> 32) as u32,
-        tid: ids as u32,
-        mnt_ns: kernel::mnt_ns(task),
+        // SAFETY: the helper has no preconditions.
+        time_ns: unsafe { bpf_ktime_get_boot_ns() },
+        start_ns: kernel::process_start(),
+        tgid,
+        tid,
+        mnt_ns: kernel::mnt_ns(),
         pad: 0,
     }
 }
@@ -161,7 +143,7 @@ pub(crate) fn unseen(slot: u32, what: u32, arg: u64) {
         (*counters).unseen |= bit;
     }
     let record = UnseenRecord {
-        header: header(capgate_common::event::KIND_UNSEEN, kernel::current()),
+        header: header(capgate_common::event::KIND_UNSEEN),
         arg,
         what,
         pad: 0,

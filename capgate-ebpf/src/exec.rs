@@ -50,7 +50,7 @@ fn try_exec(slot: u32, program: Address) -> Option<()> {
     };
     let argv_len = argv(&mut draft, task, &mut how);
     let record = ExecRecord {
-        header: emit::header(KIND_EXEC, task),
+        header: emit::header(KIND_EXEC),
         ino: inode.read(offset!(inode_i_ino))?,
         dev: inode
             .follow(offset!(inode_i_sb))?

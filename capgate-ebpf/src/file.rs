@@ -9,7 +9,7 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, file_of, offset},
+    kernel::{self, Address, Front, file_of, offset},
     process,
     record::{Draft, Syscall},
     syscall::Regs,
@@ -88,19 +88,20 @@ fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
     let mut draft = Draft::<Syscall, FileRecord>::new()?;
     let inode = file.follow(offset!(file_f_inode))?;
     let path = draft.walk(file.at(offset!(file_f_path)));
+    let front = Front::read(inode)?;
     let record = FileRecord {
-        header: emit::header(KIND_FILE, kernel::current()),
-        ino: inode.read(offset!(inode_i_ino))?,
-        dev: inode
-            .follow(offset!(inode_i_sb))?
+        header: emit::header(KIND_FILE),
+        ino: front.member(offset!(inode_i_ino))?,
+        dev: front
+            .member::<Address>(offset!(inode_i_sb))?
             .read(offset!(super_block_s_dev))?,
         generation: inode.read(offset!(inode_i_generation))?,
-        mode: u32::from(inode.read::<u16>(offset!(inode_i_mode))?),
-        nlink: inode.read(offset!(inode_i_nlink))?,
+        mode: u32::from(front.member::<u16>(offset!(inode_i_mode))?),
+        nlink: front.member(offset!(inode_i_nlink))?,
         path,
         op,
         how,
-        rdev: inode.read(offset!(inode_i_rdev))?,
+        rdev: front.member(offset!(inode_i_rdev))?,
         pad: 0,
     };
     // SAFETY: scratch memory is larger than any record and aligned for it.

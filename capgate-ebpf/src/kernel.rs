@@ -1,6 +1,8 @@
 //! The only file that knows kernel structs: typed reads at offsets from the running kernel's BTF.
 
-use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::helpers::{
+    bpf_get_current_task, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user,
+};
 use capgate_common::event::Offsets;
 
 /// Member offsets, filled in by the daemon before the kernel sees the program. The map behind it is frozen
@@ -15,6 +17,10 @@ static IO_URING_OPS: u32 = 0;
 /// Bytes in a ring at which the reader is woken. Set as above.
 #[unsafe(no_mangle)]
 static WAKE_BYTES: u64 = 0;
+
+/// The fill is looked at when this many low bits of the count of records are 0. Set as above.
+#[unsafe(no_mangle)]
+static LOOK_MASK: u64 = 0;
 
 const fn zeroed() -> Offsets {
     // SAFETY: `Offsets` is a struct of `u32`, for which all bytes zero is a value.
@@ -51,6 +57,11 @@ pub(crate) fn io_uring_ops() -> bool {
 #[inline(always)]
 pub(crate) fn wake_bytes() -> u64 {
     frozen!(WAKE_BYTES)
+}
+
+#[inline(always)]
+pub(crate) fn look_mask() -> u64 {
+    frozen!(LOOK_MASK)
 }
 
 /// A kernel address. Nothing is assumed about it: every read goes through a helper that may fail.
@@ -94,16 +105,51 @@ pub(crate) fn current() -> Address {
     Address(unsafe { bpf_get_current_task() } as u64)
 }
 
+/// A kernel pointer whose type the verifier knows, from BTF: loads through it are plain instructions, several
+/// times cheaper than a helper. A load from a bad address gives 0 (the kernel's exception table sees to it).
+#[derive(Clone, Copy)]
+pub(crate) struct Typed(*const u8);
+
+impl Typed {
+    /// The current task.
+    #[inline(always)]
+    pub(crate) fn current() -> Self {
+        // SAFETY: the helper has no preconditions.
+        Self(unsafe { bpf_get_current_task_btf() }.cast())
+    }
+
+    /// An argument of a tracepoint.
+    #[inline(always)]
+    pub(crate) fn argument(pointer: *const u8) -> Self {
+        Self(pointer)
+    }
+
+    /// The member at `offset`. Volatile, since the compiler must not turn two loads into one of another width.
+    #[inline(always)]
+    pub(crate) fn load<T: Copy>(self, offset: usize) -> T {
+        // SAFETY: the verifier checks offset and width against the struct's type.
+        unsafe { core::ptr::read_volatile(self.0.add(offset).cast()) }
+    }
+
+    /// Follows the pointer at `offset`, whose type the verifier knows too.
+    #[inline(always)]
+    pub(crate) fn next(self, offset: usize) -> Self {
+        Self(self.load(offset))
+    }
+}
+
 /// `current->files->fdt->fd[fd]`, a `struct file`.
 #[inline(always)]
 pub(crate) fn file_of(fd: u32) -> Option<Address> {
-    let table = current()
-        .follow(offset!(task_struct_files))?
-        .follow(offset!(files_struct_fdt))?;
-    if fd >= table.read::<u32>(offset!(fdtable_max_fds))? {
+    let table = Typed::current()
+        .next(offset!(task_struct_files))
+        .next(offset!(files_struct_fdt));
+    if fd >= table.load::<u32>(offset!(fdtable_max_fds)) {
         return None;
     }
-    table.follow(offset!(fdtable_fd))?.follow(fd as usize * 8)
+    table
+        .load::<Address>(offset!(fdtable_fd))
+        .follow(fd as usize * 8)
 }
 
 /// The `struct sock` behind a descriptor that is known to be a socket.
@@ -144,19 +190,51 @@ impl Sock {
     }
 }
 
-/// Inode number of a task's mount namespace, 0 when unreadable.
+/// Inode number of the current task's mount namespace, 0 when unreadable.
 #[inline(always)]
-pub(crate) fn mnt_ns(task: Address) -> u32 {
-    task.follow(offset!(task_struct_nsproxy))
-        .and_then(|nsproxy| nsproxy.follow(offset!(nsproxy_mnt_ns)))
-        .and_then(|namespace| namespace.read(offset!(mnt_namespace_ns_inum)))
-        .unwrap_or(0)
+pub(crate) fn mnt_ns() -> u32 {
+    Typed::current()
+        .next(offset!(task_struct_nsproxy))
+        .next(offset!(nsproxy_mnt_ns))
+        .load(offset!(mnt_namespace_ns_inum))
 }
 
-/// When a task's process began, nanoseconds since boot; 0 when unreadable.
+/// When the current task's process began, nanoseconds since boot; 0 when unreadable.
 #[inline(always)]
-pub(crate) fn process_start(task: Address) -> u64 {
-    task.follow(offset!(task_struct_group_leader))
-        .and_then(|leader| leader.read(offset!(task_struct_start_boottime)))
-        .unwrap_or(0)
+pub(crate) fn process_start() -> u64 {
+    Typed::current()
+        .next(offset!(task_struct_group_leader))
+        .load(offset!(task_struct_start_boottime))
+}
+
+/// Process and thread id of the current task, in the initial pid namespace.
+#[inline(always)]
+pub(crate) fn ids() -> (u32, u32) {
+    let task = Typed::current();
+    (
+        task.load(offset!(task_struct_tgid)),
+        task.load(offset!(task_struct_pid)),
+    )
+}
+
+/// The first bytes of a kernel struct, in one read.
+pub(crate) struct Front(Address, [u64; FRONT / 8]);
+
+const FRONT: usize = 80;
+
+impl Front {
+    #[inline(always)]
+    pub(crate) fn read(of: Address) -> Option<Self> {
+        Some(Self(of, of.read(0)?))
+    }
+
+    /// A member; read on its own when this kernel keeps it farther back.
+    #[inline(always)]
+    pub(crate) fn member<T: Copy>(&self, offset: usize) -> Option<T> {
+        if offset + size_of::<T>() > FRONT {
+            return self.0.read(offset);
+        }
+        // SAFETY: inside the array, checked above; T is plain bytes. BPF loads need no alignment here.
+        Some(unsafe { core::ptr::read_volatile(self.1.as_ptr().cast::<u8>().add(offset).cast()) })
+    }
 }

@@ -11,7 +11,7 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, file_of, offset},
+    kernel::{self, Address, Typed, file_of, offset},
     record::{Draft, Owner, Syscall},
     syscall::Regs,
 };
@@ -119,7 +119,7 @@ fn try_named(slot: u32, call: &Call) -> Option<()> {
         None => Named::default(),
     };
     let record = NameRecord {
-        header: emit::header(KIND_NAME, kernel::current()),
+        header: emit::header(KIND_NAME),
         op: call.op,
         pad: 0,
         arg: call.arg,
@@ -153,7 +153,7 @@ pub(crate) fn base_of(dir: i32, start: u8) -> Option<Address> {
     if start != b'/' && dir != AT_FDCWD {
         return Some(file_of(dir as u32)?.at(offset!(file_f_path)));
     }
-    let fs = kernel::current().follow(offset!(task_struct_fs))?;
+    let fs = Typed::current().load::<Address>(offset!(task_struct_fs));
     Some(fs.at(if start == b'/' {
         offset!(fs_struct_root)
     } else {

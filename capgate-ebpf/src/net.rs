@@ -14,7 +14,7 @@ use capgate_common::event::{
 
 use crate::{
     emit,
-    kernel::{self, Address, offset},
+    kernel::{Address, offset},
     scope,
     socket::{AF_INET, AF_INET6},
 };
@@ -58,8 +58,7 @@ pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
 
 #[inline(always)]
 fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
-    let task = kernel::current();
-    let Some(slot) = scope::task(task) else {
+    let Some(slot) = scope::current() else {
         return;
     };
     let addr_ctx = ctx.sock_addr;
@@ -112,7 +111,7 @@ fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
         0
     };
     let record = InetRecord {
-        header: emit::header_of(KIND_INET, task),
+        header: emit::header(KIND_INET),
         netns,
         addr,
         local: [0; 16],
@@ -236,9 +235,8 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
     }
     // A full map forgets an old flow, which is then reported once more.
     let _: Result<(), i32> = FLOWS.insert(flow, 1, 0);
-    let task = kernel::current();
-    let header = if scope::task(task) == Some(slot) {
-        emit::header_of(KIND_INET, task)
+    let header = if scope::current().unwrap_or(scope::NONE) == slot {
+        emit::header(KIND_INET)
     } else {
         // A softirq ran on somebody else's back.
         Header {

@@ -117,8 +117,8 @@ impl<O: Owner, T> Draft<O, T> {
 
     #[inline(always)]
     fn try_walk(&mut self, path: Address) -> Option<Walked> {
-        let dentry = path.follow(offset!(path_dentry))?;
-        let mount = path.follow(offset!(path_mnt))?;
+        // struct path is these two pointers (checked when offsets are read).
+        let [mount, dentry] = path.read::<[Address; 2]>(0)?;
         let mount_root = mount.follow(offset!(vfsmount_mnt_root))?;
         let hashed = dentry == mount_root || dentry.read::<u64>(offset!(dentry_d_pprev))? != 0;
         let start = self.end();

@@ -9,8 +9,8 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, offset},
-    scope,
+    kernel::{Address, offset},
+    scope::{self, NONE},
     syscall::Regs,
 };
 
@@ -30,9 +30,9 @@ fn forked(slot: u32, child: Address) {
         return; // a thread
     }
     // clone3 can put the child into another cgroup (CLONE_INTO_CGROUP).
-    let outside = scope::task(child) != Some(slot);
+    let outside = scope::task(child).unwrap_or(NONE) != slot;
     let record = ForkRecord {
-        header: emit::header(KIND_FORK, kernel::current()),
+        header: emit::header(KIND_FORK),
         child_start_ns: child.read(offset!(task_struct_start_boottime)).unwrap_or(0),
         child_tgid: tgid,
         outside: u32::from(outside),
@@ -55,7 +55,7 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn exited(slot: u32, task: Address) {
-    let header = emit::header(KIND_EXIT, task);
+    let header = emit::header(KIND_EXIT);
     if header.tgid != header.tid {
         return; // a thread
     }
@@ -87,26 +87,27 @@ fn try_attach(cgroup: Address, task: Address) -> Option<()> {
         return None;
     }
     let tgid: u32 = task.read(offset!(task_struct_tgid))?;
-    let was = scope::member(tgid);
-    let is = scope::cgroup(cgroup);
+    let was = scope::member(tgid).unwrap_or(NONE);
+    let is = scope::cgroup(cgroup).unwrap_or(NONE);
     if was == is {
         return None;
     }
     let mut record = MoveRecord {
-        header: emit::header(KIND_MOVE, kernel::current()),
+        header: emit::header(KIND_MOVE),
         cgroup: scope::id_of_cgroup(cgroup).unwrap_or(0),
         moved_tgid: tgid,
         left: 1,
     };
-    if let Some(slot) = was {
+    if was != NONE {
         scope::leave(tgid);
-        emit::send_fixed::<_, KIND_MOVE>(slot, &record);
+        emit::send_fixed::<_, KIND_MOVE>(was, &record);
     }
-    if let Some(slot) = is {
+    if is != NONE {
         record.left = 0;
-        emit::send_fixed::<_, KIND_MOVE>(slot, &record);
-        if !scope::join(tgid, slot) {
-            emit::lost::<KIND_MOVE>(slot);
+        emit::send_fixed::<_, KIND_MOVE>(is, &record);
+        if !scope::join(tgid, is) {
+            emit::attempted::<KIND_MOVE>(is);
+            emit::lost::<KIND_MOVE>(is);
         }
     }
     Some(())
@@ -130,9 +131,9 @@ pub(crate) fn traced(class: u8, slot: u32, regs: Regs) {
 #[inline(always)]
 pub(crate) fn reached(slot: u32, op: u32, target: u32) {
     // The target is named in the caller's pid namespace, so only a hit says something here.
-    let inside = u32::from(scope::member(target) == Some(slot));
+    let inside = u32::from(scope::member(target).unwrap_or(NONE) == slot);
     let record = PtraceRecord {
-        header: emit::header(KIND_PTRACE, kernel::current()),
+        header: emit::header(KIND_PTRACE),
         op,
         target,
         inside,

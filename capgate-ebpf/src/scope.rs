@@ -7,36 +7,52 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use capgate_common::{
-    event::Slot,
-    limits::{MAX_JOBS, MAX_LEVELS},
+    event::{Scope, Slot},
+    limits::MAX_JOBS,
 };
 
-use crate::kernel::{Address, offset};
+use crate::kernel::{Address, Typed, offset};
 
-/// Cgroup id of each job to its slot.
+/// The jobs that most lookups are about.
 #[btf_map]
-static SCOPE: HashMap<u64, Slot, { MAX_JOBS as usize }> = HashMap::new();
+static SCOPE: Array<Scope, 1> = Array::new();
 
-/// Depths at which jobs' cgroups are, each once; 0 ends the list (the root is never a job).
+/// Cgroup id of each job that has no place in [`SCOPE`] to its slot.
 #[btf_map]
-static LEVELS: Array<[u8; MAX_LEVELS], 1> = Array::new();
+static MORE_SCOPE: HashMap<u64, Slot, { MAX_JOBS as usize }> = HashMap::new();
 
-/// Process id to slot, for those that the kernel names without their being current.
+/// Process id to slot, for those that the kernel names without their being current. Allocated as needed
+/// (BPF_F_NO_PREALLOC).
 #[btf_map]
 static MEMBERS: HashMap<u32, u32, 65536, 1> = HashMap::new();
 
-/// Tries each depth in use with the ancestor id that `ancestor` gives for it.
+/// No slot, where slots are compared: of two options the compiler would copy the undefined half of a `None`,
+/// which the verifier refuses.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Tries each depth in use with the id of the ancestor at that depth, which `ancestor` gives; 0 for none.
 #[inline(always)]
 fn find(ancestor: impl Fn(u8) -> u64) -> Option<Slot> {
-    let levels = LEVELS.get(0)?;
-    for level in levels {
-        if *level == 0 {
-            break;
+    let scope = SCOPE.get(0)?;
+    for level in &scope.levels {
+        let level = *level;
+        if level == 0 {
+            continue;
         }
-        let id = ancestor(*level);
-        // SAFETY: the value is plain integers, written once, before the job has a task.
-        if let Some(slot) = unsafe { SCOPE.get(id) } {
-            return Some(*slot);
+        let id = ancestor(level);
+        if id == 0 {
+            continue;
+        }
+        for (job, slot) in scope.ids.iter().zip(&scope.slots) {
+            if *job == id {
+                return Some(*slot);
+            }
+        }
+        if scope.more != 0 {
+            // SAFETY: the value is plain integers, written once, before the job has a task.
+            if let Some(slot) = unsafe { MORE_SCOPE.get(id) } {
+                return Some(*slot);
+            }
         }
     }
     None
@@ -45,9 +61,23 @@ fn find(ancestor: impl Fn(u8) -> u64) -> Option<Slot> {
 /// The job of the current task.
 #[inline(always)]
 pub(crate) fn current() -> Option<u32> {
-    // SAFETY: the helper has no preconditions; a level below the task's depth gives 0, which is no job's id.
-    find(|level| unsafe { bpf_get_current_ancestor_cgroup_id(i32::from(level)) })
-        .map(|slot| slot.index)
+    let own = Typed::current()
+        .next(offset!(task_struct_cgroups))
+        .next(offset!(css_set_dfl_cgrp));
+    let depth: i32 = own.load(offset!(cgroup_level));
+    find(|level| {
+        let level = i32::from(level);
+        if level == depth {
+            // Most tasks are in their job's own cgroup: no helper call.
+            own.next(offset!(cgroup_kn)).load(offset!(kernfs_node_id))
+        } else if level < depth {
+            // SAFETY: the helper has no preconditions.
+            unsafe { bpf_get_current_ancestor_cgroup_id(level) }
+        } else {
+            0
+        }
+    })
+    .map(|slot| slot.index)
 }
 
 /// The job of the socket that sends a packet.
@@ -73,7 +103,7 @@ pub(crate) fn cgroup(cgroup: Address) -> Option<u32> {
     .map(|slot| slot.index)
 }
 
-/// The job of the current task, for programs whose type has no cgroup helper.
+/// The job of a task that need not be the current one.
 #[inline(always)]
 pub(crate) fn task(task: Address) -> Option<u32> {
     cgroup(

@@ -49,7 +49,7 @@ pub(crate) fn created(slot: u32, regs: Regs, ret: i64) {
         return;
     }
     let record = SocketRecord {
-        header: emit::header(KIND_SOCKET, kernel::current()),
+        header: emit::header(KIND_SOCKET),
         ret: ret as i32,
         family,
         sock_type,
@@ -124,7 +124,7 @@ fn inet_bound(slot: u32, sock: Sock, family: u16, op: u16) {
             .unwrap_or_default();
     }
     let record = InetRecord {
-        header: emit::header(KIND_INET, kernel::current()),
+        header: emit::header(KIND_INET),
         netns: sock.netns(),
         addr,
         local: [0; 16],
@@ -158,7 +158,7 @@ fn unix_bound(slot: u32, sock: Sock) -> Option<()> {
         }
     };
     let record = NameRecord {
-        header: emit::header(KIND_NAME, kernel::current()),
+        header: emit::header(KIND_NAME),
         op: NAME_BIND,
         pad: 0,
         arg: 0,
@@ -185,6 +185,15 @@ fn unix_address<T>(draft: &mut Draft<Syscall, T>, sock: Address) -> Option<u16> 
     )
 }
 
+/// Whether a descriptor is an inet socket.
+#[inline(always)]
+pub(crate) fn is_inet(fd: u32) -> bool {
+    let family = kernel::sock_of(fd)
+        .and_then(Sock::family)
+        .unwrap_or(AF_UNSPEC);
+    family == AF_INET || family == AF_INET6
+}
+
 /// connect, sendto, sendmsg: anything that names a peer.
 #[inline(always)]
 pub(crate) fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
@@ -197,12 +206,6 @@ pub(crate) fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
             }
         }
         _ => {
-            let Some(sock) = kernel::sock_of(fd) else {
-                return;
-            };
-            if matches!(sock.family(), Some(AF_INET | AF_INET6)) {
-                return;
-            }
             message(slot, fd, ret, regs.arg::<1>());
         }
     }
@@ -236,10 +239,7 @@ extern "C" fn send_one(index: u64, messages: *mut Messages) -> i64 {
 #[inline(always)]
 pub(crate) fn sent_many(slot: u32, regs: Regs, ret: i64) {
     let fd = regs.arg::<0>() as u32;
-    let Some(sock) = kernel::sock_of(fd) else {
-        return;
-    };
-    if matches!(sock.family(), Some(AF_INET | AF_INET6)) {
+    if is_inet(fd) {
         return;
     }
     if ret > i64::from(UIO_MAXIOV) {
@@ -345,7 +345,7 @@ fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: b
         None => (0, PATH_FAULT),
     };
     let record = UnixRecord {
-        header: emit::header(KIND_UNIX, kernel::current()),
+        header: emit::header(KIND_UNIX),
         ret: ret as i32,
         peer_pid,
         peer: resolved,
@@ -376,7 +376,7 @@ fn other(slot: u32, sock: Sock, family: u16, op: u16, ret: i64, address: u64, le
         return;
     }
     let record = SocketRecord {
-        header: emit::header(KIND_SOCKET, kernel::current()),
+        header: emit::header(KIND_SOCKET),
         ret: ret as i32,
         family,
         sock_type: sock.sock_type(),

@@ -2,7 +2,6 @@
 
 use aya_ebpf::{
     btf_maps::{PerCpuArray, ProgramArray},
-    helpers::bpf_get_current_task_btf,
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
@@ -11,25 +10,24 @@ use capgate_common::event::{KIND_FILE, UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_MO
 use crate::{
     arch::{CLASSES, NUMBERS, REGS_ARGS, REGS_NR, STATUS_COMPAT, class},
     emit, file,
-    kernel::{self, offset},
+    kernel::{self, Typed, offset},
     name, process, scope, socket,
 };
 
 /// `struct pt_regs` of the call that ends.
 #[derive(Clone, Copy)]
-pub(crate) struct Regs(*const u8);
+pub(crate) struct Regs(Typed);
 
 impl Regs {
     #[inline(always)]
-    fn load(self, offset: usize) -> u64 {
-        // SAFETY: a BTF-typed argument of the tracepoint: the verifier checks that the load lies inside pt_regs.
-        unsafe { core::ptr::read_volatile(self.0.add(offset).cast()) }
+    fn new(ctx: &BtfTracePointContext) -> Self {
+        Self(Typed::argument(ctx.arg(0)))
     }
 
     /// An argument of the call, 0 to 5.
     #[inline(always)]
     pub(crate) fn arg<const N: usize>(self) -> u64 {
-        self.load(REGS_ARGS[N])
+        self.0.load(REGS_ARGS[N])
     }
 }
 
@@ -42,14 +40,8 @@ pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn try_sys_exit(ctx: &BtfTracePointContext) {
-    let regs = Regs(ctx.arg(0));
-    let number = regs.load(REGS_NR);
-    let at = offset!(task_struct_thread_info_status);
-    // SAFETY: the helper has no preconditions; the verifier checks that the load lies inside task_struct.
-    let status: u32 = unsafe {
-        let task: *const u8 = bpf_get_current_task_btf().cast();
-        core::ptr::read_volatile(task.add(at).cast())
-    };
+    let number: u64 = Regs::new(ctx).0.load(REGS_NR);
+    let status: u32 = Typed::current().load(offset!(task_struct_thread_info_status));
     // Numbers of 32-bit and x32 calls mean other calls than ours.
     if status & STATUS_COMPAT != 0 || number >= NUMBERS as u64 {
         // Numbers that the kernel does not know come back as -ENOSYS; -1 is a call that seccomp or ptrace skipped.
@@ -88,8 +80,12 @@ static CONCERNS: ProgramArray<8> = ProgramArray::new();
 #[inline(always)]
 fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
     let attempt = class == class::CONNECT || class == class::SENDTO || class == class::SENDMSG;
-    // Attempts to reach a peer count, whatever came of them.
-    if ret < 0 && !attempt {
+    // Attempts to reach a peer count, whatever came of them. Most are inet, which the cgroup hooks see.
+    if attempt {
+        if socket::is_inet(Regs::new(ctx).arg::<0>() as u32) {
+            return;
+        }
+    } else if ret < 0 {
         return;
     }
     let concern = match class {
@@ -117,7 +113,7 @@ fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
             }
         };
         // SAFETY: the context is the program's own. Returns only when there is no such program.
-        let _ = unsafe { CONCERNS.tail_call(ctx, concern) };
+        unsafe { CONCERNS.tail_call(ctx, concern) };
     }
     emit::attempted::<KIND_FILE>(slot);
     emit::lost::<KIND_FILE>(slot);
@@ -133,7 +129,7 @@ macro_rules! concerns {
             pub fn $program(ctx: BtfTracePointContext) -> i32 {
                 if let Some(handover) = HANDOVER.get(0) {
                     let ($class, $slot) = (handover.class as u8, handover.slot);
-                    let $regs = Regs(ctx.arg(0));
+                    let $regs = Regs::new(&ctx);
                     let $ret = ctx.arg::<u64>(1) as i64;
                     $body
                 }
