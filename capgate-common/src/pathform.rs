@@ -35,6 +35,31 @@ fn push_hex(text: &mut String, value: u32) {
     let _ = write!(text, "\\x{value:02x}");
 }
 
+/// The bytes behind a text that [`escape`] made; `None` for a text that it cannot have made.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = match (first, tail) {
+            (b'\\', [b'\\', tail @ ..]) => {
+                bytes.push(b'\\');
+                tail
+            }
+            (b'\\', [b'x', high, low, tail @ ..]) => {
+                let digits = [*high, *low];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+                tail
+            }
+            (b'\\', _) => return None,
+            _ => {
+                bytes.push(first);
+                tail
+            }
+        };
+    }
+    (escape(&bytes) == text).then_some(bytes)
+}
+
 /// Text made safe to show on a terminal or a page: control characters (C0, DEL, C1), line separators,
 /// bidirectional marks and characters without a width become `\xNN` or `\u{NNNN}`.
 ///

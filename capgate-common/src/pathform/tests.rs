@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::{Forms, Place, escape, neutralise};
+use super::{Forms, Place, escape, neutralise, unescape};
 
 fn forms() -> Forms {
     Forms::new(b"/home/u/work/repo", Some(b"/home/u"), 1000).expect("a normal root")
@@ -29,6 +29,22 @@ fn ordinary_names_are_not_changed() {
         "-rf",
     ] {
         assert_eq!(escape(name.as_bytes()), name);
+    }
+}
+
+#[test]
+fn what_was_escaped_reads_back_and_nothing_else_does() {
+    for bytes in [
+        &b""[..],
+        b"/a b/\xc3\xa9",
+        b"a\\b\n\x7f",
+        b"\xff\xfe\\x41",
+        b"\\\\",
+    ] {
+        assert_eq!(unescape(&escape(bytes)).as_deref(), Some(bytes));
+    }
+    for text in ["\\", "\\x4", "\\x41", "\\xFF", "\\n", "\x01", "\\xc3\\xa9"] {
+        assert_eq!(unescape(text), None, "{text:?}");
     }
 }
 
