@@ -1,0 +1,753 @@
+//! All jobs: what may begin, what runs, what was sealed; and the way of each from its start to the store.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use capgate_common::{
+    compare::{self, Case},
+    protocol::{JobInfo, Outcome, Sealed, Start, Status},
+};
+use rustix::fs::FileType;
+
+use crate::{
+    cgroup::{CgroupError, Hierarchy, KILL_PATIENCE, Mark, Member},
+    config::Config,
+    cpu::CpuWatch,
+    id::{JobId, Token},
+    job::{EnterError, Job, Parts, Phase, shown},
+    leftover,
+    peer::{Peer, PeerError},
+    proc,
+    recorder::{Closing, Opening, RecordError, Recorder},
+    store::{self, Store, StoreError},
+    stream::Stream,
+    support,
+};
+
+/// How long processes that outlive the command may go on before they are killed.
+const LEFTOVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Loss: processes of the job could not be killed, and what they do is not recorded.
+const LOST_UNKILLABLE: &str = "unkillable";
+/// Loss: the CPU time of the job could not be read.
+const LOST_CPU: &str = "cpu";
+
+/// Why something about a job failed. One sentence each.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// Too many jobs, all users together.
+    #[error("{0} jobs run, as many as max_jobs allows: try again when one has ended")]
+    TooManyJobs(usize),
+    /// Too many jobs of this user.
+    #[error(
+        "uid {uid} runs {jobs} jobs, as many as per_uid.jobs allows: try again when one has ended"
+    )]
+    TooManyOfUser {
+        /// Whose.
+        uid: u32,
+        /// How many.
+        jobs: usize,
+    },
+    /// The daemon ends.
+    #[error("capgated is stopping and takes no new jobs")]
+    Stopping,
+    /// Not the two descriptors that have to come with a start.
+    #[error("a start needs two descriptors, the root directory and /, and {0} came")]
+    Descriptors(usize),
+    /// A descriptor is no directory.
+    #[error("the descriptor of the {what} is not one of a directory")]
+    NotDirectory {
+        /// Which one.
+        what: &'static str,
+    },
+    /// A descriptor cannot be looked at.
+    #[error("cannot look at the descriptor of the {what}: {cause}")]
+    Descriptor {
+        /// Which one.
+        what: &'static str,
+        /// The system's answer.
+        cause: io::Error,
+    },
+    /// The operator demands more than the probes can do.
+    #[error("the daemon's configuration says require_race_free, and the probe set {0} is not")]
+    NotRaceFree(&'static str),
+    /// The kernel has no random bytes, or /proc is broken.
+    #[error("cannot start a job: {0}")]
+    System(io::Error),
+    /// The client ended while it was served.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// About the cgroup.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// About the recording.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// About the store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// About entering.
+    #[error(transparent)]
+    Enter(#[from] EnterError),
+    /// No job has this token.
+    #[error("the token is not one of a job that waits for its command")]
+    WrongToken,
+    /// No such job, or not for this peer.
+    #[error("there is no job {0}")]
+    NoSuchJob(String),
+    /// The job ended without a ledger.
+    #[error("job {0} was lost: it has no ledger")]
+    NoLedger(JobId),
+    /// The job has not ended.
+    #[error("job {0} is still {1}: follow it with capgate tail")]
+    NotSealed(JobId, &'static str),
+    /// Only some may stop a job.
+    #[error("job {0} can be stopped by the client that started it and by root")]
+    MayNotStop(JobId),
+    /// A command ended that never began.
+    #[error("the command did not enter job {0}, so nothing of it was recorded")]
+    NeverEntered(JobId),
+    /// The job was given up meanwhile.
+    #[error("job {0} is lost: sealing it took too long")]
+    GivenUp(JobId),
+}
+
+/// How a job comes to its end.
+#[derive(Debug)]
+pub enum Ending {
+    /// The client says that the command has ended.
+    Finished(Outcome),
+    /// The lease is gone: why, as the end of a sentence that begins with "the job was killed because".
+    Abandoned(String),
+}
+
+/// Why there may be no more.
+#[derive(Default)]
+struct Inner {
+    running: BTreeMap<JobId, Arc<Job>>,
+    /// Jobs of each user that are running, starting or stuck.
+    of_user: HashMap<u32, usize>,
+    total: usize,
+    stopping: bool,
+}
+
+/// All jobs of this daemon.
+pub struct Jobs {
+    config: Config,
+    hierarchy: Hierarchy,
+    kernel: String,
+    store: Store,
+    recorder: Box<dyn Recorder>,
+    watch: CpuWatch,
+    inner: Mutex<Inner>,
+}
+
+/// The right to one more job. Held for as long as anything of the job takes memory or a thread.
+pub struct Slot {
+    jobs: Arc<Jobs>,
+    uid: u32,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut inner = self.jobs.lock();
+        inner.total -= 1;
+        if let Some(count) = inner.of_user.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                inner.of_user.remove(&self.uid);
+            }
+        }
+    }
+}
+
+impl Jobs {
+    /// No jobs yet. What a crashed daemon left in the store is marked as lost.
+    ///
+    /// # Errors
+    /// When the store or a thread fails.
+    pub fn new(
+        config: Config,
+        hierarchy: Hierarchy,
+        kernel: String,
+        store: Store,
+        recorder: Box<dyn Recorder>,
+    ) -> Result<Arc<Self>, JobError> {
+        for id in store.ids()? {
+            // What cannot be read is left for `prune`.
+            if let Ok(record) = store.record(&id)
+                && ![store::DONE, store::LOST].contains(&record.info.state.as_str())
+            {
+                tracing::warn!(job = %id, "the daemon before this one lost a job");
+                if let Err(error) = store.lose(&id, &record) {
+                    tracing::warn!(job = %id, %error, "cannot mark a job as lost");
+                }
+            }
+        }
+        Ok(Arc::new(Self {
+            config,
+            hierarchy,
+            kernel,
+            store,
+            recorder,
+            watch: CpuWatch::start().map_err(JobError::System)?,
+            inner: Mutex::default(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change below is whole before anything can panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operator's configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The cgroup hierarchy.
+    #[must_use]
+    pub fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
+    }
+
+    /// Takes the right to one more job.
+    ///
+    /// # Errors
+    /// When there are enough.
+    pub fn reserve(self: &Arc<Self>, uid: u32) -> Result<Slot, JobError> {
+        let limit = self.config.per_uid;
+        let mut inner = self.lock();
+        let own = inner.of_user.get(&uid).copied().unwrap_or(0);
+        if inner.stopping {
+            return Err(JobError::Stopping);
+        }
+        if inner.total >= self.config.max_jobs {
+            return Err(JobError::TooManyJobs(inner.total));
+        }
+        if own >= limit.jobs {
+            return Err(JobError::TooManyOfUser { uid, jobs: own });
+        }
+        inner.total += 1;
+        *inner.of_user.entry(uid).or_default() += 1;
+        Ok(Slot {
+            jobs: Arc::clone(self),
+            uid,
+        })
+    }
+
+    /// Opens a job for `peer`. Takes a while, and as long as the client's file systems take to answer.
+    ///
+    /// # Errors
+    /// When the request is not right, or something refuses. Nothing is left behind then.
+    pub fn start(
+        self: &Arc<Self>,
+        slot: Slot,
+        peer: &Peer,
+        start: Start,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Lease, JobError> {
+        let count = descriptors.len();
+        let [root, slash]: [OwnedFd; 2] = descriptors
+            .try_into()
+            .map_err(|_| JobError::Descriptors(count))?;
+        check_directory(&root, "root directory")?;
+        check_directory(&slash, "client's /")?;
+        let facts = self.recorder.facts();
+        if self.config.require_race_free && !facts.race_free {
+            return Err(JobError::NotRaceFree(facts.probe_set));
+        }
+        let id = JobId::new().map_err(JobError::System)?;
+        let token = Token::new().map_err(JobError::System)?;
+        let mark = Mark::ours(id.as_str()).map_err(JobError::System)?;
+        let client_cgroup = peer.cgroup()?;
+        let client_cgroup_id = self.hierarchy.id(&client_cgroup)?;
+        // Of the host's own namespaces there is one of each, for ever.
+        let pins = (!peer.home).then(|| peer.pin_namespaces()).transpose()?;
+        let cgroup = self.hierarchy.make(&client_cgroup, &mark)?;
+        let stream = Stream::new();
+        let opened = self.recorder.open(Opening {
+            cgroup: &cgroup,
+            uid: peer.uid,
+            client_pid: peer.pid,
+            start: &start,
+            root,
+            slash,
+            began_ns: proc::now_ns(),
+            most_events: self.config.per_uid.events,
+            memory: self.config.per_uid.memory_of_job(),
+            stream: Arc::clone(&stream),
+        });
+        let recording = match opened {
+            Ok(recording) => recording,
+            Err(error) => {
+                remove(&id, &cgroup);
+                return Err(error.into());
+            }
+        };
+        let budget = recording.cpu_budget();
+        let job = Job::new(
+            peer,
+            Parts {
+                id,
+                start,
+                cgroup,
+                stream,
+                began: Instant::now(),
+                client_cgroup: (client_cgroup, client_cgroup_id),
+                token,
+                pins,
+                recording,
+            },
+        );
+        let job = Arc::new(job);
+        if let Err(error) = self.admit(&job) {
+            job.end(Phase::Lost, Vec::new());
+            remove(&job.id, &job.cgroup);
+            return Err(error);
+        }
+        let lease = Lease {
+            jobs: Arc::clone(self),
+            job: Arc::clone(&job),
+            _slot: slot,
+            ended: false,
+        };
+        if let Some(budget) = budget {
+            self.watch.watch(&job, budget);
+        }
+        tracing::info!(job = %job.id, uid = job.uid, pid = peer.pid, cgroup = %job.cgroup.path().display(), "job started");
+        Ok(lease)
+    }
+
+    /// Keeps a job in the store and in the list of those that run.
+    fn admit(&self, job: &Arc<Job>) -> Result<(), JobError> {
+        self.store.begin(&job.id, &job.record(Some(0)))?;
+        let mut inner = self.lock();
+        if inner.stopping {
+            self.store.forget(&job.id);
+            return Err(JobError::Stopping);
+        }
+        inner.running.insert(job.id.clone(), Arc::clone(job));
+        Ok(())
+    }
+
+    /// Moves `peer` into the job that `token` is for.
+    ///
+    /// # Errors
+    /// When there is none, or the peer may not.
+    pub fn enter(&self, peer: &Peer, token: &str) -> Result<JobId, JobError> {
+        let job = {
+            let inner = self.lock();
+            // All are compared, so that the time does not tell which one is near.
+            inner
+                .running
+                .values()
+                .fold(
+                    None,
+                    |found, job| if job.holds(token) { Some(job) } else { found },
+                )
+                .cloned()
+                .ok_or(JobError::WrongToken)?
+        };
+        match job.enter(peer, &self.hierarchy) {
+            Ok(()) => {
+                tracing::debug!(job = %job.id, pid = peer.pid, "command entered");
+                Ok(job.id.clone())
+            }
+            Err(error) => {
+                tracing::warn!(job = %job.id, pid = peer.pid, uid = peer.uid, %error, "refused to let a process enter");
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A running job that `peer` may read.
+    fn readable(&self, peer: &Peer, id: &JobId) -> Option<Arc<Job>> {
+        let job = self.lock().running.get(id).cloned()?;
+        (is_root(peer) || job.belongs_to(peer)).then_some(job)
+    }
+
+    /// Stops a job, on root's behalf.
+    ///
+    /// # Errors
+    /// When there is no such job, or the peer is not root.
+    pub fn stop(&self, peer: &Peer, text: &str) -> Result<(), JobError> {
+        let id = parse(text)?;
+        let job = self
+            .readable(peer, &id)
+            .ok_or_else(|| JobError::NoSuchJob(text.to_owned()))?;
+        if !is_root(peer) {
+            return Err(JobError::MayNotStop(id));
+        }
+        tracing::info!(job = %id, pid = peer.pid, "job stopped by root");
+        Ok(job.stop("root")?)
+    }
+
+    /// Every job that `peer` may see, oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be listed.
+    pub fn list(&self, peer: &Peer) -> Result<Vec<JobInfo>, JobError> {
+        let running: Vec<Arc<Job>> = self.lock().running.values().cloned().collect();
+        let mut found: BTreeMap<JobId, JobInfo> = running
+            .iter()
+            .filter(|job| is_root(peer) || job.belongs_to(peer))
+            .map(|job| (job.id.clone(), job.record(None).info))
+            .collect();
+        for id in self.store.ids()? {
+            if running.iter().any(|job| job.id == id) {
+                continue;
+            }
+            match self.store.record(&id) {
+                Ok(mut record) if may_read_stored(peer, &record) => {
+                    if ![store::DONE, store::LOST].contains(&record.info.state.as_str()) {
+                        store::LOST.clone_into(&mut record.info.state);
+                    }
+                    found.insert(id, record.info);
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(job = %id, %error, "cannot list a stored job"),
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// A sealed job.
+    ///
+    /// # Errors
+    /// When there is none of that id that `peer` may read.
+    pub fn show(&self, peer: &Peer, text: &str) -> Result<Sealed, JobError> {
+        let id = parse(text)?;
+        if let Some(job) = self.readable(peer, &id) {
+            return Err(JobError::NotSealed(id, job.phase().word()));
+        }
+        let missing = || JobError::NoSuchJob(text.to_owned());
+        let record = match self.store.record(&id) {
+            Err(StoreError::NoSuchJob(_)) => return Err(missing()),
+            other => other?,
+        };
+        if !may_read_stored(peer, &record) {
+            return Err(missing());
+        }
+        match self.store.sealed(&id) {
+            Err(StoreError::NoSuchJob(_)) => Err(JobError::NoLedger(id)),
+            other => Ok(other?),
+        }
+    }
+
+    /// The stream of a job: a running one's, or for one that is over its verdict words.
+    ///
+    /// # Errors
+    /// When there is no job of that id that `peer` may read.
+    pub fn follow(&self, peer: &Peer, text: &str) -> Result<Followed, JobError> {
+        let id = parse(text)?;
+        if let Some(job) = self.readable(peer, &id) {
+            return Ok(Followed::Running(job));
+        }
+        match self.store.record(&id) {
+            Ok(record) if may_read_stored(peer, &record) => Ok(Followed::Over(record.info.verdict)),
+            Ok(_) | Err(StoreError::NoSuchJob(_)) => Err(JobError::NoSuchJob(text.to_owned())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the daemon is and does.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let facts = self.recorder.facts();
+        let running = self.lock().running.len();
+        Status {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            probe_set: facts.probe_set.to_owned(),
+            race_free: facts.race_free,
+            attached: facts.attached,
+            not_covered: facts.not_covered,
+            cgroup_root: self.hierarchy.root().display().to_string(),
+            kernel: self.kernel.clone(),
+            running,
+            max_jobs: self.config.max_jobs,
+            rss: support::resident_bytes(),
+            events: facts.events,
+            lost: facts.lost,
+            store: self.store.path().display().to_string(),
+        }
+    }
+
+    /// Takes no new jobs from now on.
+    pub fn stop_taking(&self) {
+        self.lock().stopping = true;
+    }
+
+    /// No job runs.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.lock().total == 0
+    }
+
+    /// Lets the recorder rest, if no job runs.
+    pub fn rest(&self) {
+        self.recorder.rest();
+    }
+
+    /// Removes from the store what need not be kept.
+    pub fn prune(&self) {
+        let runs = |id: &JobId| self.lock().running.contains_key(id);
+        if let Err(error) = self.store.prune(&self.config.store, runs) {
+            tracing::warn!(%error, "cannot remove old jobs from the store");
+        }
+    }
+
+    /// Ends the use of the store, when nobody else has a part of this.
+    ///
+    /// # Errors
+    /// When the store cannot be closed.
+    pub fn close(self: Arc<Self>) -> Result<(), StoreError> {
+        match Arc::try_unwrap(self) {
+            Ok(jobs) => jobs.store.close(),
+            Err(_) => {
+                tracing::warn!("something still uses the store");
+                Ok(())
+            }
+        }
+    }
+
+    /// Brings a job to its end: waits, kills, closes the recording, judges, stores.
+    fn seal(&self, job: &Job, ending: &Ending) -> Result<Sealed, JobError> {
+        if !job.begin_sealing() {
+            return Err(JobError::GivenUp(job.id.clone()));
+        }
+        let mut notes = Vec::new();
+        let mut lost = Vec::new();
+        let leftovers = self.empty(job, ending, &mut lost)?;
+        notes.extend(leftover::note(&leftovers));
+        let user_usec = job.cgroup.user_usec().unwrap_or_else(|error| {
+            tracing::error!(job = %job.id, %error, "the job's CPU time is lost");
+            lost.push((LOST_CPU, 1));
+            0
+        });
+        // Nothing of the job runs any more; what it did is in its ring.
+        remove(&job.id, &job.cgroup);
+        let Some((recording, entered)) = job.take_recording() else {
+            return Err(JobError::GivenUp(job.id.clone()));
+        };
+        let ran = matches!(
+            ending,
+            Ending::Finished(Outcome::Exited(_) | Outcome::Signaled(_))
+        );
+        if ran && entered.is_none() {
+            return Err(JobError::NeverEntered(job.id.clone()));
+        }
+        let recorded = recording.close(Closing {
+            user_usec,
+            entered,
+            leftovers,
+            lost,
+        })?;
+        let outcome = self.outcome(job, ending, &mut notes);
+        let case = Case {
+            recording: &recorded.recording,
+            rules: recorded.rules.as_deref(),
+            outcome,
+            require_race_free: self.config.require_race_free,
+            ignored: Some(&recorded.ignored),
+        };
+        let judgement = compare::judge(&case);
+        let sealed = Sealed {
+            job: job.id.to_string(),
+            ledger: compare::seal(&case, &judgement),
+            evidence: recorded.evidence,
+            contract: job.start.contract.clone(),
+            contract_source: job.start.contract_source.clone(),
+            exit_code: judgement.exit_code,
+            judgement,
+            outcome: match ending {
+                Ending::Finished(outcome) => Some(*outcome),
+                Ending::Abandoned(_) => None,
+            },
+            notes,
+            argv: shown(&job.start.argv),
+            wall_ms: u64::try_from(job.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        let mut record = job.record(Some(user_usec));
+        let phase = match ending {
+            Ending::Finished(_) => Phase::Done,
+            Ending::Abandoned(_) => Phase::Lost,
+        };
+        phase.word().clone_into(&mut record.info.state);
+        record.info.verdict = sealed
+            .ledger
+            .verdict
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        record.info.events = sealed.evidence.counts.received;
+        self.store.seal(&job.id, &record, &sealed)?;
+        if job.end(phase, record.info.verdict) {
+            Ok(sealed)
+        } else {
+            Err(JobError::GivenUp(job.id.clone()))
+        }
+    }
+
+    /// Waits until nothing of the job runs, and kills what does not end by itself.
+    fn empty(
+        &self,
+        job: &Job,
+        ending: &Ending,
+        lost: &mut Vec<(&'static str, u64)>,
+    ) -> Result<Vec<Member>, JobError> {
+        let by_itself = matches!(ending, Ending::Finished(outcome) if !matches!(outcome, Outcome::Interrupted(_)));
+        let mut leftovers = Vec::new();
+        if by_itself && !job.cgroup.wait_empty(LEFTOVER_PATIENCE)? {
+            leftovers = job.cgroup.members()?;
+        }
+        job.cgroup.kill()?;
+        if !job.cgroup.wait_empty(KILL_PATIENCE)? {
+            let stuck = job.cgroup.pids()?.len();
+            tracing::error!(job = %job.id, stuck, "processes of the job cannot be killed");
+            lost.push((LOST_UNKILLABLE, stuck.max(1) as u64));
+        }
+        Ok(leftovers)
+    }
+
+    /// How the command ended in the end, with notes for what the client does not know.
+    fn outcome(&self, job: &Job, ending: &Ending, notes: &mut Vec<String>) -> compare::Outcome {
+        if job.was_over_budget() {
+            notes.push("the job was stopped because it used up its CPU budget".to_owned());
+            return compare::Outcome::CpuKilled;
+        }
+        match ending {
+            Ending::Abandoned(why) => {
+                notes.push(format!("the job was killed because {why}"));
+                compare::Outcome::Abandoned
+            }
+            Ending::Finished(outcome) => {
+                let by = job.stopped_by();
+                if let Some(who) = &by {
+                    notes.push(format!("the job was stopped by {who}"));
+                }
+                match (by, outcome) {
+                    (Some(_), Outcome::Exited(_) | Outcome::Signaled(_)) => {
+                        compare::Outcome::Interrupted(libc::SIGKILL)
+                    }
+                    (_, outcome) => (*outcome).into(),
+                }
+            }
+        }
+    }
+
+    /// The end of every job, sealed or not: it runs no more.
+    fn conclude(&self, job: &Job, result: &Result<Sealed, JobError>) {
+        match result {
+            Ok(sealed) => {
+                tracing::info!(job = %job.id, verdict = %sealed.judgement.headline, exit_code = sealed.exit_code, "job sealed");
+            }
+            Err(error) => {
+                tracing::error!(job = %job.id, %error, "job lost");
+                if job.end(Phase::Lost, Vec::new()) {
+                    remove(&job.id, &job.cgroup);
+                    if let Err(error) = self.store.lose(&job.id, &job.record(Some(0))) {
+                        tracing::warn!(job = %job.id, %error, "cannot mark a job as lost");
+                    }
+                }
+            }
+        }
+        self.lock().running.remove(&job.id);
+        job.stream.close();
+    }
+
+    /// Gives up a job whose sealing does not come to an end.
+    pub fn give_up(&self, job: &Job) {
+        self.conclude(job, &Err(JobError::GivenUp(job.id.clone())));
+    }
+}
+
+/// What there is to follow.
+pub enum Followed {
+    /// A job that runs.
+    Running(Arc<Job>),
+    /// One that is over, with its verdict words.
+    Over(Vec<String>),
+}
+
+/// The right to end a job. When it goes without that, the job is killed and sealed as lost.
+pub struct Lease {
+    jobs: Arc<Jobs>,
+    job: Arc<Job>,
+    _slot: Slot,
+    ended: bool,
+}
+
+impl Lease {
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Arc<Job> {
+        &self.job
+    }
+
+    /// Brings the job to its end, and gives its ledger.
+    ///
+    /// # Errors
+    /// When it could not be sealed: then it is lost.
+    pub fn end(mut self, ending: &Ending) -> Result<Sealed, JobError> {
+        self.conclude(ending)
+    }
+
+    fn conclude(&mut self, ending: &Ending) -> Result<Sealed, JobError> {
+        self.ended = true;
+        let result = self.jobs.seal(&self.job, ending);
+        self.jobs.conclude(&self.job, &result);
+        result
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.ended {
+            let why = Ending::Abandoned("its client went away".to_owned());
+            // It is in the log, and nobody else is left to be told.
+            let _logged = self.conclude(&why);
+        }
+    }
+}
+
+/// Removes a job's cgroup; what remains is in the log.
+fn remove(id: &JobId, cgroup: &crate::cgroup::JobCgroup) {
+    if let Err(error) = cgroup.remove() {
+        tracing::error!(job = %id, %error, "the job's cgroup stays");
+    }
+}
+
+/// Whether this is the host's root.
+fn is_root(peer: &Peer) -> bool {
+    peer.home && peer.uid == 0
+}
+
+/// Whether `peer` may read a job of the store. One in other namespaces has nothing to prove that it started it: the
+/// namespaces that the job came from are gone.
+fn may_read_stored(peer: &Peer, record: &store::Record) -> bool {
+    peer.home && (peer.uid == 0 || peer.uid == record.info.uid)
+}
+
+fn parse(text: &str) -> Result<JobId, JobError> {
+    JobId::parse(text).ok_or_else(|| JobError::NoSuchJob(text.chars().take(64).collect()))
+}
+
+fn check_directory(descriptor: &OwnedFd, what: &'static str) -> Result<(), JobError> {
+    let stat = rustix::fs::fstat(descriptor).map_err(|errno| JobError::Descriptor {
+        what,
+        cause: errno.into(),
+    })?;
+    if FileType::from_raw_mode(stat.st_mode).is_dir() {
+        Ok(())
+    } else {
+        Err(JobError::NotDirectory { what })
+    }
+}
