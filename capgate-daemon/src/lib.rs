@@ -2,8 +2,27 @@
 //!
 //! One direction: `probes` -> `drain` -> `decode` -> `resolve` -> `normalise` -> `session` -> ledger.
 
+pub mod args;
+pub mod cgroup;
+pub mod config;
+pub mod connection;
+pub mod cpu;
 pub mod decode;
 pub mod drain;
 pub mod event;
+pub mod id;
+pub mod job;
+pub mod jobs;
+pub mod leftover;
+pub mod listen;
+pub mod log;
+pub mod notify;
 pub mod offsets;
+pub mod peer;
 pub mod probes;
+pub mod proc;
+pub mod recorder;
+pub mod server;
+pub mod store;
+pub mod stream;
+pub mod support;
