@@ -15,6 +15,7 @@ use aya::{
         ProgramError,
     },
 };
+use aya_log::EbpfLogger;
 use capgate_common::{
     event::{Counters, Offsets, Scope, Slot},
     limits::{MAX_JOBS, MAX_LEVELS, WAKE_SHIFT},
@@ -164,6 +165,7 @@ unsafe impl Pod for SlotValue {}
 /// The loaded probe set. Dropping it detaches and unloads everything.
 pub struct Probes {
     ebpf: Ebpf,
+    logger: EbpfLogger<&'static dyn log::Log>,
     cgroup_root: PathBuf,
     ring_bytes: u32,
     io_uring_ops: bool,
@@ -229,6 +231,9 @@ impl Probes {
             .map_err(|e| ProbesError::Load {
                 cause: one_line(&e),
             })?;
+        let logger = EbpfLogger::init(&mut ebpf).map_err(|e| ProbesError::Load {
+            cause: one_line(&e),
+        })?;
         for name in TRACEPOINTS {
             load_tracepoint(&mut ebpf, name, name, &btf)?;
         }
@@ -262,6 +267,7 @@ impl Probes {
             rings: take(&mut ebpf, "RINGS")?,
             _concerns: concerns,
             ebpf,
+            logger,
             cgroup_root: cgroup_root.to_path_buf(),
             ring_bytes,
             io_uring_ops: found.io_uring_ops,
@@ -421,6 +427,8 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn close_scope(&mut self, job: &JobSlot) -> Result<(), ProbesError> {
+        // Rare diagnostics of the probes; they go to the daemon's own log.
+        self.logger.flush();
         const WHAT: &str = "take a job's cgroup out of scope";
         let mut places = self.places;
         match places.ids.iter().position(|id| *id == job.cgroup_id) {

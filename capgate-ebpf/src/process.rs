@@ -1,6 +1,7 @@
 //! Processes: made, ended, moved between cgroups, reached into.
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_log_ebpf::warn;
 use capgate_common::event::{
     ExitRecord, ForkRecord, KIND_EXIT, KIND_FORK, KIND_MOVE, KIND_PTRACE, MoveRecord,
     PTRACE_ATTACH, PTRACE_VM, PtraceRecord, UNSEEN_IO_URING,
@@ -17,17 +18,20 @@ use crate::{
 /// Kernel: `trace_sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
-    if let Some(slot) = scope::current() {
-        forked(slot, Address(ctx.arg::<u64>(1)));
+    if let Some(slot) = scope::current()
+        && !forked(slot, Address(ctx.arg::<u64>(1)))
+    {
+        warn!(&ctx, "no room to remember the members of job {}", slot);
     }
     0
 }
 
+/// Records a new process; false when there was no room to remember it as a member.
 #[inline(always)]
-fn forked(slot: u32, child: Address) {
+fn forked(slot: u32, child: Address) -> bool {
     let tgid: u32 = child.read(offset!(task_struct_tgid)).unwrap_or(0);
-    if child.read(offset!(task_struct_pid)) != Some(tgid) {
-        return; // a thread
+    if child.read(offset!(task_struct_pid)).unwrap_or(0) != tgid {
+        return true; // a thread
     }
     // clone3 can put the child into another cgroup (CLONE_INTO_CGROUP).
     let outside = scope::task(child).unwrap_or(NONE) != slot;
@@ -38,10 +42,13 @@ fn forked(slot: u32, child: Address) {
         outside: u32::from(outside),
     };
     emit::send_fixed::<_, KIND_FORK>(slot, &record);
-    if !outside && !scope::join(tgid, slot) {
-        emit::attempted::<KIND_MOVE>(slot);
-        emit::lost::<KIND_MOVE>(slot);
+    if outside || scope::join(tgid, slot) {
+        return true;
     }
+    // Whether it leaves the job could not be told.
+    emit::attempted::<KIND_MOVE>(slot);
+    emit::lost::<KIND_MOVE>(slot);
+    false
 }
 
 /// Kernel: `trace_sched_process_exit(struct task_struct *p)`, in do_exit of each thread.
