@@ -2,6 +2,7 @@
 //!
 //! One direction: `probes` -> `drain` -> `decode` -> `resolve` -> `normalise` -> `session` -> ledger.
 
+pub mod ambient;
 pub mod args;
 pub mod cgroup;
 pub mod config;
@@ -18,6 +19,7 @@ pub mod listen;
 pub mod log;
 pub mod look;
 pub mod names;
+pub mod normalise;
 pub mod notify;
 pub mod offsets;
 pub mod peer;
@@ -28,6 +30,7 @@ pub mod recorder;
 pub mod resolve;
 pub mod seen;
 pub mod server;
+pub mod sockets;
 pub mod store;
 pub mod stream;
 pub mod support;

@@ -1,0 +1,538 @@
+//! Destinations of one job, and which of them count when it has ended.
+//!
+//! Everything is decided at the end, since a listener may come up after the first try to reach it, and a datagram may follow
+//! its connect later.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use capgate_common::{
+    address::{Host, NetEntry},
+    pathform::Form,
+};
+use hashbrown::{HashMap, HashSet};
+
+use crate::{
+    ambient,
+    event::{Inet, InetOp},
+    look::{At, Look, Netns},
+    names::{Full, NameId, Names},
+    normalise::{Channel, Transport, channel, destination, is_link_local},
+    process::ImageId,
+    seen::{Moment, Op, Ops, Seen},
+};
+
+/// A destination as records tell it apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// An address and port.
+    Port {
+        /// Cookie of the network namespace.
+        netns: u64,
+        /// What carries it.
+        transport: Transport,
+        /// Address.
+        addr: IpAddr,
+        /// Interface index of an address that needs one, else 0.
+        scope: u32,
+        /// Port.
+        port: u16,
+    },
+    /// A raw IP socket, or a protocol without ports.
+    Raw {
+        /// Address; `None`: just the socket.
+        addr: Option<IpAddr>,
+        /// `IPPROTO_` number.
+        protocol: u16,
+    },
+    /// A unix socket by its path.
+    UnixPath(NameId),
+    /// A unix socket by its abstract name, without the leading NUL.
+    UnixAbstract(Box<[u8]>),
+    /// A virtual socket.
+    Vsock {
+        /// Context id.
+        cid: u32,
+        /// Port.
+        port: u32,
+    },
+    /// A packet socket on an interface; `None`: just the socket, or on all.
+    Packet(Option<Box<[u8]>>),
+}
+
+/// A destination in [`Sockets`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DestinationId(u32);
+
+/// What is known about a destination.
+struct Reached {
+    destination: Destination,
+    /// Name of the interface behind `scope`.
+    zone: Option<Vec<u8>>,
+    seen: Seen,
+    /// Unix: the path was there.
+    exists: bool,
+    /// Unix: a connection was made.
+    connected: bool,
+    /// Unix: on the list of plumbing, and root owns it.
+    plumbing: bool,
+}
+
+/// How a destination counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is in the column.
+    Entry,
+    /// The job itself listens there.
+    Own,
+    /// Nothing was sent.
+    Probe,
+    /// Host plumbing.
+    Ambient,
+}
+
+/// A destination at the end of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concluded {
+    /// The text of the entry.
+    pub entry: String,
+    /// How it counts.
+    pub standing: Standing,
+    /// How it came about.
+    pub seen: Seen,
+    /// A service behind it that starts processes for others, and to which a connection was made.
+    pub delegate: Option<&'static str>,
+}
+
+/// A socket of the job that others can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bound {
+    netns: u64,
+    transport: Transport,
+    addr: IpAddr,
+    port: u16,
+}
+
+/// All destinations of one job.
+pub struct Sockets {
+    reached: Vec<Reached>,
+    index: HashMap<Destination, u32>,
+    bound: HashSet<Bound>,
+    /// Unix sockets that the job bound, at every name that they had.
+    unix_bound: HashSet<NameId>,
+    abstract_bound: HashSet<Box<[u8]>>,
+    /// Most members of `reached` and of `bound`.
+    limit: usize,
+}
+
+/// `ENOENT` and `ENOTDIR` (include/uapi/asm-generic/errno-base.h), as system calls return them.
+const NO_ENTRY: i32 = -2;
+const NOT_DIRECTORY: i32 = -20;
+
+impl Sockets {
+    /// Nothing reached yet; at most `limit` destinations are kept apart.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            reached: Vec::new(),
+            index: HashMap::new(),
+            bound: HashSet::new(),
+            unix_bound: HashSet::new(),
+            abstract_bound: HashSet::new(),
+            limit,
+        }
+    }
+
+    /// Images that evidence needs.
+    pub fn images(&self) -> impl Iterator<Item = ImageId> {
+        self.reached.iter().map(|reached| reached.seen.by)
+    }
+
+    fn reach(
+        &mut self,
+        destination: Destination,
+        op: Op,
+        moment: &Moment,
+    ) -> Result<DestinationId, Full> {
+        if let Some(&index) = self.index.get(&destination) {
+            self.reached[index as usize].seen.again(op, moment);
+            return Ok(DestinationId(index));
+        }
+        if self.reached.len() >= self.limit {
+            return Err(Full);
+        }
+        let index = u32::try_from(self.reached.len()).map_err(|_| Full)?;
+        self.index.insert(destination.clone(), index);
+        self.reached.push(Reached {
+            destination,
+            zone: None,
+            seen: Seen::first(op, moment),
+            exists: false,
+            connected: false,
+            plumbing: false,
+        });
+        Ok(DestinationId(index))
+    }
+
+    fn bind(&mut self, bound: Bound) -> Result<(), Full> {
+        if self.bound.len() >= self.limit && !self.bound.contains(&bound) {
+            return Err(Full);
+        }
+        self.bound.insert(bound);
+        Ok(())
+    }
+
+    /// An inet record; the answer is the destination, unless the record is about the job's own socket.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn inet(
+        &mut self,
+        look: &dyn Look,
+        inet: &Inet,
+        moment: &Moment,
+    ) -> Result<Option<DestinationId>, Full> {
+        let netns = inet.netns;
+        let op = inet.op.into();
+        if matches!(inet.op, InetOp::Listen | InetOp::Bind) {
+            if let Channel::Port(transport) = channel(inet) {
+                let addr = inet.addr.to_canonical();
+                self.bind(Bound {
+                    netns,
+                    transport,
+                    addr,
+                    port: inet.port,
+                })?;
+            }
+            return Ok(None);
+        }
+        let addr = destination(inet.addr);
+        let transport = match channel(inet) {
+            Channel::Raw(protocol) => {
+                return self
+                    .reach(
+                        Destination::Raw {
+                            addr: Some(addr),
+                            protocol,
+                        },
+                        op,
+                        moment,
+                    )
+                    .map(Some);
+            }
+            Channel::Port(transport) => transport,
+        };
+        if inet.op == InetOp::Egress {
+            // The kernel gave the socket a port when it sent: answers come there.
+            let addr = inet.local.to_canonical();
+            self.bind(Bound {
+                netns,
+                transport,
+                addr,
+                port: inet.local_port,
+            })?;
+        }
+        let scope = if is_link_local(addr) {
+            inet.scope_id
+        } else {
+            0
+        };
+        let port = inet.port;
+        let id = self.reach(
+            Destination::Port {
+                netns,
+                transport,
+                addr,
+                scope,
+                port,
+            },
+            op,
+            moment,
+        )?;
+        let reached = &mut self.reached[id.0 as usize];
+        if scope != 0 && reached.zone.is_none() {
+            // Looked up now: the interface may be gone at the end. A number stands for one that has no name here.
+            let name = look.interface(Netns::Cookie(netns), scope);
+            reached.zone = Some(name.unwrap_or_else(|| scope.to_string().into_bytes()));
+        }
+        Ok(Some(id))
+    }
+
+    /// A unix socket was bound to a path.
+    pub fn unix_bound(&mut self, name: NameId) {
+        self.unix_bound.insert(name);
+    }
+
+    /// A unix socket was bound to an abstract name, given without the leading NUL.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn abstract_bound(&mut self, name: &[u8]) -> Result<(), Full> {
+        if self.abstract_bound.len() >= self.limit {
+            return Err(Full);
+        }
+        self.abstract_bound.insert(name.into());
+        Ok(())
+    }
+
+    /// A bound socket may have got another name.
+    pub fn renamed(&mut self, from: NameId, to: NameId) {
+        if self.unix_bound.contains(&from) {
+            self.unix_bound.insert(to);
+        }
+    }
+
+    /// A unix socket was connected or sent to by path. `ret` is what the call returned.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn unix_path(
+        &mut self,
+        names: &Names,
+        look: &dyn Look,
+        name: NameId,
+        op: Op,
+        ret: i32,
+        moment: &Moment,
+    ) -> Result<DestinationId, Full> {
+        let id = self.reach(Destination::UnixPath(name), op, moment)?;
+        let reached = &mut self.reached[id.0 as usize];
+        let exists = !matches!(ret, NO_ENTRY | NOT_DIRECTORY);
+        if exists && !reached.exists {
+            let path = names.bytes(name);
+            reached.plumbing = ambient::is_ambient(&path) && look.at(&path) == At::Other { uid: 0 };
+        }
+        reached.exists |= exists;
+        reached.connected |= op == Op::Connect && ret >= 0;
+        Ok(id)
+    }
+
+    /// A unix socket was connected or sent to by abstract name, given without the leading NUL.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn unix_abstract(
+        &mut self,
+        name: &[u8],
+        op: Op,
+        ret: i32,
+        moment: &Moment,
+    ) -> Result<DestinationId, Full> {
+        let id = self.reach(Destination::UnixAbstract(name.into()), op, moment)?;
+        let reached = &mut self.reached[id.0 as usize];
+        reached.exists = true;
+        reached.connected |= op == Op::Connect && ret >= 0;
+        Ok(id)
+    }
+
+    /// A destination of another family was used, or a socket of one made.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn other(
+        &mut self,
+        destination: Destination,
+        op: Op,
+        moment: &Moment,
+    ) -> Result<DestinationId, Full> {
+        self.reach(destination, op, moment)
+    }
+
+    /// The text of a destination's entry. `form` writes paths.
+    #[must_use]
+    pub fn entry(&self, id: DestinationId, form: &dyn Fn(NameId) -> Option<Form>) -> String {
+        let reached = self.reached.get(id.0 as usize);
+        reached
+            .and_then(|reached| entry(reached, form))
+            .map_or_else(String::new, |entry| entry.to_string())
+    }
+
+    /// Says how each destination counts. `form` writes paths.
+    #[must_use]
+    pub fn conclude(
+        mut self,
+        names: &Names,
+        look: &dyn Look,
+        form: &dyn Fn(NameId) -> Option<Form>,
+    ) -> Vec<Concluded> {
+        self.join_scopes();
+        let mut local: HashMap<u64, HashSet<IpAddr>> = HashMap::new();
+        let mut concluded = Vec::with_capacity(self.reached.len());
+        for reached in &self.reached {
+            let Some(entry) = entry(reached, form) else {
+                continue;
+            };
+            let standing = match &reached.destination {
+                &Destination::Port {
+                    netns,
+                    transport,
+                    addr,
+                    port,
+                    ..
+                } => {
+                    let addresses = local
+                        .entry(netns)
+                        .or_insert_with(|| look.addresses(netns).into_iter().collect());
+                    let is_local = addr.is_loopback() || addresses.contains(&addr);
+                    if self.is_own(netns, transport, addr, port, is_local) {
+                        Standing::Own
+                    } else if transport == Transport::Udp
+                        && (port == 0 || !was_sent(reached.seen.ops))
+                    {
+                        Standing::Probe
+                    } else {
+                        Standing::Entry
+                    }
+                }
+                Destination::Raw { addr: Some(_), .. } if !was_sent(reached.seen.ops) => {
+                    Standing::Probe
+                }
+                &Destination::Raw {
+                    addr: None,
+                    protocol,
+                } if self.raw_was_sent(protocol) => Standing::Probe,
+                Destination::Packet(None) if self.packet_was_bound() => Standing::Probe,
+                Destination::UnixPath(name) => match reached {
+                    _ if self.unix_bound.contains(name) => Standing::Own,
+                    Reached {
+                        exists: true,
+                        plumbing: false,
+                        ..
+                    } => Standing::Entry,
+                    Reached { exists: true, .. } => Standing::Ambient,
+                    _ if ambient::is_ambient(&names.bytes(*name)) => Standing::Ambient,
+                    _ => Standing::Probe,
+                },
+                Destination::UnixAbstract(name) if self.abstract_bound.contains(name) => {
+                    Standing::Own
+                }
+                _ => Standing::Entry,
+            };
+            let delegate = match &reached.destination {
+                _ if !reached.connected || standing == Standing::Own => None,
+                Destination::UnixPath(name) => ambient::delegate(&names.bytes(*name)),
+                Destination::UnixAbstract(name) => ambient::abstract_delegate(name),
+                _ => None,
+            };
+            concluded.push(Concluded {
+                entry: entry.to_string(),
+                standing,
+                seen: reached.seen,
+                delegate,
+            });
+        }
+        concluded
+    }
+
+    /// Whether the job itself is bound where a destination is.
+    fn is_own(
+        &self,
+        netns: u64,
+        transport: Transport,
+        addr: IpAddr,
+        port: u16,
+        is_local: bool,
+    ) -> bool {
+        let bound = |addr| {
+            self.bound.contains(&Bound {
+                netns,
+                transport,
+                addr,
+                port,
+            })
+        };
+        // A socket bound to the IPv6 wildcard takes IPv4 too, unless it asked not to, which the record does not show.
+        let anywhere = bound(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+            || addr.is_ipv4() && bound(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        bound(addr) || is_local && anywhere
+    }
+
+    /// A packet has no interface in its record: it joins the connect to the same address.
+    fn join_scopes(&mut self) {
+        let mut scoped: HashMap<Destination, usize> = HashMap::new();
+        for (index, reached) in self.reached.iter().enumerate() {
+            if let Destination::Port { scope: 1.., .. } = reached.destination {
+                scoped
+                    .entry(without_scope(&reached.destination))
+                    .or_insert(index);
+            }
+        }
+        let mut joined = HashSet::new();
+        for index in 0..self.reached.len() {
+            let Reached {
+                destination, seen, ..
+            } = &self.reached[index];
+            if matches!(destination, Destination::Port { scope: 0, .. })
+                && let Some(&into) = scoped.get(destination)
+            {
+                let seen = *seen;
+                self.reached[into].seen.merge(&seen);
+                joined.insert(index);
+            }
+        }
+        let mut index = 0..;
+        self.reached
+            .retain(|_| index.next().is_none_or(|index| !joined.contains(&index)));
+    }
+
+    /// Whether a raw socket's creation is explained by what was sent: a protocol of 255 sends any.
+    fn raw_was_sent(&self, protocol: u16) -> bool {
+        const ANY: u16 = 255;
+        self.reached.iter().any(|reached| {
+            matches!(reached.destination, Destination::Raw { addr: Some(_), protocol: sent } if sent == protocol || protocol == ANY)
+                && was_sent(reached.seen.ops)
+        })
+    }
+
+    fn packet_was_bound(&self) -> bool {
+        self.reached
+            .iter()
+            .any(|reached| matches!(reached.destination, Destination::Packet(Some(_))))
+    }
+}
+
+fn was_sent(ops: Ops) -> bool {
+    ops.has(Op::Send) || ops.has(Op::Egress)
+}
+
+fn without_scope(destination: &Destination) -> Destination {
+    match *destination {
+        Destination::Port {
+            netns,
+            transport,
+            addr,
+            port,
+            ..
+        } => Destination::Port {
+            netns,
+            transport,
+            addr,
+            scope: 0,
+            port,
+        },
+        ref other => other.clone(),
+    }
+}
+
+fn entry(reached: &Reached, form: &dyn Fn(NameId) -> Option<Form>) -> Option<NetEntry> {
+    Some(match &reached.destination {
+        Destination::Port { addr, port, .. } => {
+            let host = match (addr, &reached.zone) {
+                (IpAddr::V6(addr), Some(zone)) => Host::scoped(*addr, zone),
+                _ => Host::new(*addr),
+            };
+            NetEntry::Inet { host, port: *port }
+        }
+        &Destination::Raw { addr, protocol } => NetEntry::Raw {
+            host: addr.map(Host::new),
+            protocol,
+        },
+        Destination::UnixPath(name) => NetEntry::unix_path(&form(*name)?),
+        Destination::UnixAbstract(name) => NetEntry::unix_abstract(name),
+        &Destination::Vsock { cid, port } => NetEntry::Vsock { cid, port },
+        Destination::Packet(Some(interface)) => NetEntry::packet(interface),
+        Destination::Packet(None) => NetEntry::Packet { interface: None },
+    })
+}
+
+#[cfg(test)]
+mod tests;
