@@ -34,3 +34,4 @@ pub mod sockets;
 pub mod store;
 pub mod stream;
 pub mod support;
+pub mod writes;
