@@ -5,6 +5,7 @@
 pub mod ambient;
 pub mod args;
 pub mod cgroup;
+pub mod columns;
 pub mod config;
 pub mod connection;
 pub mod cpu;
@@ -30,8 +31,12 @@ pub mod recorder;
 pub mod resolve;
 pub mod seen;
 pub mod server;
+pub mod session;
 pub mod sockets;
 pub mod store;
+#[cfg(test)]
+mod story;
 pub mod stream;
 pub mod support;
+pub mod told;
 pub mod writes;

@@ -1,0 +1,984 @@
+//! One recording, from open to sealed: every event of a job goes through [`Session::apply`], and [`Session::seal`] makes of
+//! them what the ledger says.
+//!
+//! Fails closed: what cannot be known is counted in `lost` or named in `unseen`, and the ledger is not complete.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use capgate_common::{
+    escapes,
+    event::{self as wire, UNSEEN_NAMES},
+    evidence::{Evidence, Item, Process},
+    ledger::{ProbeSet, Recording},
+    pathform::{Form, Forms, escape},
+    protocol::StreamEvent,
+    rules::Rules,
+};
+use hashbrown::HashMap;
+
+use crate::{
+    columns::{self, Columns},
+    event::{
+        Event, Exec, Fact, File, Inet, KernelPath, Membership, Name, NameOp, Named, Socket,
+        SocketOp, Task, Unix,
+    },
+    look::{Look, Netns},
+    names::{Full, Kind, NameId, Names, Now, Origin},
+    normalise::{self, Subject},
+    process::{ImageId, Processes, Program},
+    resolve::{Resolver, Unresolved},
+    seen::{Moment, Op, Seen},
+    sockets::{Destination, Sockets},
+    told::{Backlog, Told, What},
+    writes::Writes,
+};
+
+/// Kinds of loss that this room counts; those of the kernel's rings are called as their records, see `KIND_NAMES`.
+pub mod loss {
+    /// Records that could not be decoded.
+    pub const REJECTED: &str = "rejected";
+    /// Records with data missing.
+    pub const DAMAGED: &str = "damaged";
+    /// Names that were needed and could not be resolved.
+    pub const UNRESOLVED: &str = "unresolved";
+    /// Events of processes in another mount namespace, whose names mean something else.
+    pub const MOUNT_NAMESPACE: &str = "mount_namespace";
+    /// Facts for which the session's memory had no room.
+    pub const MEMORY: &str = "memory";
+    /// Events beyond the most that are taken.
+    pub const EVENTS: &str = "events";
+    /// Records that the kernel sent and nobody read.
+    pub const UNREAD: &str = "unread";
+    /// Records whose counts do not add up.
+    pub const UNACCOUNTED: &str = "unaccounted";
+}
+
+/// `AT_` flags (include/uapi/linux/fcntl.h).
+const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
+const AT_SYMLINK_FOLLOW: u32 = 0x400;
+/// `ENOENT` (include/uapi/asm-generic/errno-base.h), as system calls return it.
+const NO_ENTRY: i32 = -2;
+
+/// Blind spots that are found here, beside those of `UNSEEN_NAMES`.
+const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
+const UNSEEN_PTRACE: &str = "ptrace";
+
+/// Bounds on one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most names, directories on the way included.
+    pub names: usize,
+    /// Most bytes of name text, and likewise of processes and their arguments.
+    pub bytes: usize,
+    /// Most events that are taken.
+    pub events: u64,
+}
+
+impl Limits {
+    /// Bounds for a recording that may take about this many bytes of memory: half of it for names, at about 200 bytes
+    /// each beside their text.
+    #[must_use]
+    pub fn of_memory(bytes: u64, events: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self {
+            names: bytes / 2 / 200,
+            bytes: bytes / 4,
+            events,
+        }
+    }
+}
+
+/// What a session must know of its job.
+pub struct JobView {
+    /// How paths are written.
+    pub forms: Forms,
+    /// The contract, made ready; `None` to record only.
+    pub rules: Option<Arc<Rules>>,
+    /// The contract's file in the work tree, as a path of the job's mount tree.
+    pub contract_path: Option<Vec<u8>>,
+    /// Temporary directories beside `/tmp`, `/var/tmp` and `/dev/shm`: the client's `TMPDIR`, symbolic links resolved.
+    pub temp_dirs: Vec<Vec<u8>>,
+    /// Root directory of the client's tasks, as a path of the job's mount tree: `/` but for a client in a chroot.
+    pub slash: Vec<u8>,
+    /// Inode number of the client's mount namespace.
+    pub mnt_ns: u32,
+    /// When the job began, nanoseconds since boot.
+    pub started_ns: u64,
+    /// Bounds on memory.
+    pub limits: Limits,
+}
+
+/// What is known when a job has ended and its ring is drained.
+pub struct Closing {
+    /// What the kernel counted.
+    pub counters: wire::Counters,
+    /// User CPU time of the job's cgroup, in microseconds (`cpu.stat`).
+    pub user_usec: u64,
+    /// The probes in use.
+    pub probe_set: ProbeSet,
+    /// What they recorded is what the kernel used, even against a hostile thread.
+    pub race_free: bool,
+    /// Further blind spots.
+    pub unseen: BTreeSet<String>,
+    /// Further losses: skipped program runs, a reader that failed.
+    pub lost: BTreeMap<String, u64>,
+    /// How long looking at names may take altogether; what is left then cannot be told.
+    pub time_limit: Duration,
+}
+
+/// What a session comes to.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What the job did.
+    pub recording: Recording,
+    /// Who did it.
+    pub evidence: Evidence,
+    /// The names that the contract's `ignore_writes` and `scratch` covered.
+    pub ignored: BTreeSet<String>,
+}
+
+/// The contract's file in the work tree.
+struct ContractFile {
+    name: NameId,
+    identity: Option<(u32, u64)>,
+}
+
+/// The event at hand.
+#[derive(Clone, Copy)]
+struct Scene<'a> {
+    task: &'a Task,
+    moment: Moment,
+    damaged: bool,
+    /// The task is in another mount namespace.
+    elsewhere: bool,
+}
+
+/// One recording.
+pub struct Session {
+    look: Box<dyn Look>,
+    forms: Forms,
+    rules: Option<Arc<Rules>>,
+    contract: Option<ContractFile>,
+    temp_dirs: Vec<NameId>,
+    mnt_ns: u32,
+    started_ns: u64,
+    names: Names,
+    resolver: Resolver,
+    processes: Processes,
+    writes: Writes,
+    sockets: Sockets,
+    execs: HashMap<Program, Seen>,
+    metadata: HashMap<NameId, Seen>,
+    escapes: BTreeMap<String, Seen>,
+    unseen: BTreeMap<&'static str, Seen>,
+    lost: BTreeMap<&'static str, u64>,
+    inherited: Vec<Item>,
+    leftovers: Vec<Process>,
+    backlog: Backlog,
+    most_events: u64,
+    decoded: u64,
+    rejected: u64,
+    /// Time of the latest event: some have none of their own.
+    latest_ns: u64,
+}
+
+impl Session {
+    /// Begins a recording.
+    ///
+    /// # Errors
+    /// When the bound on names leaves no room for the job's own directories.
+    pub fn open(view: JobView, look: Box<dyn Look>) -> Result<Self, Full> {
+        let JobView {
+            forms,
+            rules,
+            contract_path,
+            temp_dirs,
+            slash,
+            mnt_ns,
+            started_ns,
+            limits,
+        } = view;
+        let mut names = Names::new(limits.names, limits.bytes);
+        let resolver = Resolver::new(&mut names, &slash)?;
+        let mut temp = Vec::with_capacity(temp_dirs.len() + 3);
+        for path in [&b"/tmp"[..], b"/var/tmp", b"/dev/shm"] {
+            temp.push(names.path(path)?);
+        }
+        for path in temp_dirs
+            .iter()
+            .filter(|path| path.starts_with(b"/") && path.len() > 1)
+        {
+            temp.push(names.path(path)?);
+        }
+        let contract = match contract_path {
+            Some(path) => Some(ContractFile {
+                name: names.path(&path)?,
+                identity: look.identity(&path),
+            }),
+            None => None,
+        };
+        Ok(Self {
+            look,
+            forms,
+            rules,
+            contract,
+            temp_dirs: temp,
+            mnt_ns,
+            started_ns,
+            names,
+            resolver,
+            processes: Processes::new(limits.bytes),
+            writes: Writes::new(limits.names),
+            sockets: Sockets::new(limits.names),
+            execs: HashMap::new(),
+            metadata: HashMap::new(),
+            escapes: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            inherited: Vec::new(),
+            leftovers: Vec::new(),
+            backlog: Backlog::default(),
+            most_events: limits.events,
+            decoded: 0,
+            rejected: 0,
+            latest_ns: started_ns,
+        })
+    }
+
+    /// Takes in one event, in the order of the ring. With `watched` the answer is the event for the live stream; text is made
+    /// only then.
+    pub fn apply(&mut self, event: Event, watched: bool) -> Option<StreamEvent> {
+        self.decoded += 1;
+        if self.decoded > self.most_events {
+            self.lose(loss::EVENTS);
+            return None;
+        }
+        let kind = event.kind();
+        let Event {
+            time_ns,
+            task,
+            mnt_ns,
+            damaged,
+            fact,
+        } = event;
+        if damaged {
+            self.lose(loss::DAMAGED);
+        }
+        self.latest_ns = self.latest_ns.max(time_ns);
+        let moment = self.moment(time_ns, &task);
+        let elsewhere = mnt_ns != 0 && self.mnt_ns != 0 && mnt_ns != self.mnt_ns;
+        let scene = Scene {
+            task: &task,
+            moment,
+            damaged,
+            elsewhere,
+        };
+        let mut by = moment.by;
+        let (op, what) = match fact {
+            Fact::File(file) => self.file(scene, &file),
+            Fact::Name(name) => self.name(scene, &name),
+            Fact::Inet(inet) => self.inet(scene, &inet),
+            Fact::Unix(unix) => self.unix(scene, unix),
+            Fact::Socket(socket) => self.socket(scene, &socket),
+            Fact::Exec(exec) => {
+                by = self.exec(scene, &exec);
+                (Op::Exec, What::Program)
+            }
+            Fact::Fork { child, outside } => {
+                self.processes.forked(&task, &child);
+                if outside {
+                    self.escape(escapes::CGROUP_LEAVE, Op::Fork, &moment);
+                }
+                (Op::Fork, What::Process(child.tgid))
+            }
+            Fact::Exit { .. } => {
+                self.processes.exited(&task);
+                (Op::Exit, What::Nothing)
+            }
+            Fact::Move {
+                tgid, left: true, ..
+            } => {
+                self.escape(escapes::CGROUP_LEAVE, Op::Leave, &moment);
+                (Op::Leave, What::Process(tgid))
+            }
+            Fact::Move {
+                tgid, left: false, ..
+            } => {
+                self.processes.joined(tgid);
+                (Op::Join, What::Process(tgid))
+            }
+            Fact::Unseen { what, .. } => {
+                let name = UNSEEN_NAMES
+                    .get(what as usize)
+                    .copied()
+                    .unwrap_or("unknown");
+                self.unsee(name, &moment);
+                (Op::Unseen, What::Word(name))
+            }
+            Fact::Ptrace {
+                target, target_is, ..
+            } => self.ptrace(scene, target, target_is),
+        };
+        if self.processes.wants_sweep() {
+            self.sweep();
+        }
+        let moment = Moment { by, ..moment };
+        let told = Told {
+            seq: self.decoded,
+            kind,
+            pid: task.tgid,
+            moment,
+            op,
+            what,
+        };
+        self.backlog.push(told);
+        watched.then(|| self.text(&told))
+    }
+
+    /// A record came that could not be decoded.
+    pub fn reject(&mut self) {
+        self.rejected += 1;
+        self.lose(loss::REJECTED);
+    }
+
+    /// A process that was moved into the job holds a writable descriptor of the file at `path`, as `/proc/PID/fd` shows it.
+    pub fn inherited(&mut self, pid: u32, path: &[u8]) {
+        let form = self.forms.form(path, &|_| false);
+        let by = self.processes.chain(self.processes.last_image(pid));
+        self.inherited.push(Item {
+            entry: form.map_or_else(|| escape(path), |form| form.entry),
+            ops: vec![Op::Inherit.word().to_owned()],
+            count: 1,
+            first_ms: 0,
+            by: by
+                .map(|image| columns::process(image, &self.names, &self.forms))
+                .collect(),
+        });
+    }
+
+    /// Processes outlived the command and are killed, by their ids.
+    pub fn leftovers(&mut self, pids: &[u32]) {
+        for &pid in pids {
+            let image = self.processes.get(self.processes.last_image(pid));
+            self.leftovers.push(match image {
+                Some(image) => columns::process(image, &self.names, &self.forms),
+                None => Process {
+                    pid,
+                    exe: String::new(),
+                    argv: Vec::new(),
+                },
+            });
+        }
+    }
+
+    /// The events that are kept for readers who come later, oldest first.
+    #[must_use]
+    pub fn backlog(&self) -> Vec<StreamEvent> {
+        self.backlog.iter().map(|told| self.text(told)).collect()
+    }
+
+    /// How many records came so far, those that could not be decoded included.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.decoded + self.rejected
+    }
+
+    /// How much was lost on this side so far, all kinds together.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.values().sum()
+    }
+
+    /// Ends the recording: looks at which names exist now, and says what the job did.
+    #[must_use]
+    pub fn seal(mut self, closing: Closing) -> Record {
+        let mut recording = Recording::empty(closing.probe_set, closing.race_free);
+        recording.cpu_sec = closing.user_usec / 1_000_000;
+        let counts = columns::counts(&closing.counters, self.decoded, self.rejected);
+        columns::kernel_losses(&mut recording, &closing.counters, &counts);
+        for (kind, count) in &closing.lost {
+            recording.lose(kind, *count);
+        }
+
+        self.contract_written();
+        let unseen = std::mem::take(&mut self.unseen);
+        recording.coverage.unseen.extend(closing.unseen);
+        recording
+            .coverage
+            .unseen
+            .extend(unseen.into_keys().map(str::to_owned));
+
+        let deadline = self
+            .look
+            .now_ns()
+            .saturating_add(u64::try_from(closing.time_limit.as_nanos()).unwrap_or(u64::MAX));
+        let (ends, unknown) = columns::ends(
+            &self.writes,
+            &self.names,
+            &self.resolver,
+            &*self.look,
+            deadline,
+        );
+        let concluded = self.writes.conclude(&self.names, &ends);
+        let lost = self.lost.entry(loss::UNRESOLVED).or_default();
+        *lost += unknown + concluded.unresolved;
+        for (kind, count) in &self.lost {
+            recording.lose(kind, *count);
+        }
+
+        let mut columns = Columns::new(
+            &self.names,
+            &self.forms,
+            self.rules.as_deref(),
+            &self.temp_dirs,
+        );
+        columns.writes(&concluded);
+        columns.execs(&self.execs);
+        columns.metadata(&self.metadata);
+        let form = |name| self.forms.form(&self.names.bytes(name), &|_| false);
+        columns.net(self.sockets.conclude(&self.names, &*self.look, &form));
+        columns.escapes(self.escapes);
+        let (evidence, ignored) = columns.finish(&mut recording, &self.processes);
+        Record {
+            recording,
+            evidence: Evidence {
+                inherited: self.inherited,
+                leftovers: self.leftovers,
+                counts,
+                ..evidence
+            },
+            ignored,
+        }
+    }
+
+    fn moment(&mut self, time_ns: u64, task: &Task) -> Moment {
+        let time_ns = if time_ns == 0 {
+            self.latest_ns
+        } else {
+            time_ns
+        };
+        let ms = time_ns.saturating_sub(self.started_ns) / 1_000_000;
+        Moment {
+            time_ns,
+            ms: u32::try_from(ms).unwrap_or(u32::MAX),
+            tid: task.tid,
+            by: self.processes.image_of(task),
+        }
+    }
+
+    fn lose(&mut self, kind: &'static str) {
+        *self.lost.entry(kind).or_default() += 1;
+    }
+
+    fn escape(&mut self, entry: &str, op: Op, moment: &Moment) {
+        match self.escapes.get_mut(entry) {
+            Some(seen) => seen.again(op, moment),
+            None => {
+                self.escapes
+                    .insert(entry.to_owned(), Seen::first(op, moment));
+            }
+        }
+    }
+
+    fn unsee(&mut self, name: &'static str, moment: &Moment) {
+        let seen = Seen::first(Op::Unseen, moment);
+        self.unseen
+            .entry(name)
+            .and_modify(|known| known.merge(&seen))
+            .or_insert(seen);
+    }
+
+    /// Counts what a missing name means.
+    fn unresolved(&mut self, scene: Scene<'_>, why: Unresolved) {
+        match why {
+            Unresolved::Nameless => {}
+            Unresolved::Full => self.lose(loss::MEMORY),
+            // Counted with the event.
+            Unresolved::Broken if scene.damaged => {}
+            Unresolved::Broken | Unresolved::Detached | Unresolved::Magic | Unresolved::Look => {
+                self.lose(loss::UNRESOLVED);
+            }
+        }
+    }
+
+    /// Counts what did not fit.
+    fn fit<T>(&mut self, result: Result<T, Full>) -> Option<T> {
+        if result.is_err() {
+            self.lose(loss::MEMORY);
+        }
+        result.ok()
+    }
+
+    fn try_resolve(
+        &mut self,
+        scene: Scene<'_>,
+        named: &Named,
+        follow: bool,
+    ) -> Result<NameId, Unresolved> {
+        let Self {
+            names,
+            look,
+            processes,
+            resolver,
+            ..
+        } = self;
+        resolver.name(names, &**look, processes, scene.task, named, follow)
+    }
+
+    /// The name that a call named, when it can be told.
+    fn resolve(&mut self, scene: Scene<'_>, named: &Named, follow: bool) -> Option<NameId> {
+        if scene.elsewhere {
+            self.lose(loss::MOUNT_NAMESPACE);
+            return None;
+        }
+        match self.try_resolve(scene, named, follow) {
+            Ok(name) => Some(name),
+            Err(why) => {
+                self.unresolved(scene, why);
+                None
+            }
+        }
+    }
+
+    /// The name at a path that the kernel gave, when it can be told.
+    fn kernel_path(&mut self, scene: Scene<'_>, path: &KernelPath) -> Option<NameId> {
+        if scene.elsewhere && (path.absolute || !path.internal) {
+            self.lose(loss::MOUNT_NAMESPACE);
+            return None;
+        }
+        match self
+            .resolver
+            .kernel_path(&mut self.names, &self.processes, path)
+        {
+            Ok(name) => Some(name),
+            Err(why) => {
+                self.unresolved(scene, why);
+                None
+            }
+        }
+    }
+
+    fn file(&mut self, scene: Scene<'_>, file: &File) -> (Op, What) {
+        let op = match file {
+            File { received: true, .. } => Op::Receive,
+            File { created: true, .. } => Op::Create,
+            File { truncate: true, .. } => Op::Truncate,
+            _ => Op::Open,
+        };
+        if normalise::holds_nothing(file) {
+            return (op, What::Nothing);
+        }
+        if normalise::is_nameless(file) {
+            if file.created {
+                self.writes.created_nameless(file.id);
+            }
+            return (op, What::Nothing);
+        }
+        // Reached by a descriptor after its name was removed.
+        if file.path.unhashed && !file.created && self.writes.is_created(file.id) {
+            return (op, What::Nothing);
+        }
+        if let Some(ContractFile {
+            identity: Some((dev, ino)),
+            ..
+        }) = self.contract
+            && (file.id.dev, file.id.ino) == (dev, ino)
+            && !file.created
+        {
+            self.escape(escapes::CONTRACT_WRITTEN, op, &scene.moment);
+        }
+        let Some(name) = self.kernel_path(scene, &file.path) else {
+            return (op, What::Nothing);
+        };
+        let Self {
+            names,
+            resolver,
+            writes,
+            ..
+        } = self;
+        let result = writes.opened(names, resolver, name, file, op, &scene.moment);
+        self.fit(result);
+        (op, What::Name(name))
+    }
+
+    fn name(&mut self, scene: Scene<'_>, name: &Name) -> (Op, What) {
+        match name.op {
+            NameOp::Rename => (Op::Rename, self.rename(scene, name)),
+            NameOp::Link => (Op::Link, self.link(scene, name)),
+            NameOp::Unlink => (Op::Unlink, self.remove(scene, &name.first, Op::Unlink)),
+            NameOp::Rmdir => (Op::Rmdir, self.remove(scene, &name.first, Op::Rmdir)),
+            NameOp::Symlink => {
+                let what = self.make(scene, &name.second, Kind::Link, Op::Symlink);
+                if let What::Name(link) = what
+                    && !name.first.broken
+                {
+                    self.names.set_link(link, &name.first.string);
+                }
+                (Op::Symlink, what)
+            }
+            NameOp::Mknod => (
+                Op::Mknod,
+                self.make(scene, &name.first, Kind::Other, Op::Mknod),
+            ),
+            NameOp::Mkdir => (
+                Op::Mkdir,
+                self.make(scene, &name.first, Kind::Directory, Op::Mkdir),
+            ),
+            NameOp::Bind => (Op::Bind, self.bind(scene, &name.first)),
+            NameOp::Truncate => {
+                let what = self
+                    .resolve(scene, &name.first, true)
+                    .map_or(What::Nothing, |file| {
+                        let result = self.writes.truncated(&mut self.names, file, &scene.moment);
+                        self.fit(result);
+                        What::Name(file)
+                    });
+                (Op::Truncate, what)
+            }
+            NameOp::Chmod => (Op::Chmod, self.changed(scene, &name.first, true, Op::Chmod)),
+            NameOp::Chown | NameOp::Xattr => {
+                let op = if name.op == NameOp::Chown {
+                    Op::Chown
+                } else {
+                    Op::Xattr
+                };
+                let follow = name.arg & AT_SYMLINK_NOFOLLOW == 0;
+                (op, self.changed(scene, &name.first, follow, op))
+            }
+        }
+    }
+
+    fn rename(&mut self, scene: Scene<'_>, name: &Name) -> What {
+        let from = self.resolve(scene, &name.first, false);
+        let to = if scene.elsewhere {
+            None
+        } else {
+            self.resolve(scene, &name.second, false)
+        };
+        let Some((from, to)) = from.zip(to) else {
+            return What::Nothing;
+        };
+        let Self {
+            names,
+            resolver,
+            writes,
+            sockets,
+            ..
+        } = self;
+        let result = writes.renamed(names, resolver, from, to, name.arg, &scene.moment);
+        sockets.renamed(from, to);
+        if let Some(wrong) = self.fit(result) {
+            *self.lost.entry(loss::UNRESOLVED).or_default() += wrong;
+        }
+        What::Name(to)
+    }
+
+    fn link(&mut self, scene: Scene<'_>, name: &Name) -> What {
+        let Some(to) = self.resolve(scene, &name.second, false) else {
+            return What::Nothing;
+        };
+        // The source does not count; it matters only when somebody writes through the link.
+        let from = self
+            .try_resolve(scene, &name.first, name.arg & AT_SYMLINK_FOLLOW != 0)
+            .ok();
+        let Self {
+            names,
+            resolver,
+            writes,
+            ..
+        } = self;
+        writes.linked(names, resolver, from, to, &scene.moment);
+        What::Name(to)
+    }
+
+    fn make(&mut self, scene: Scene<'_>, named: &Named, kind: Kind, op: Op) -> What {
+        let Some(name) = self.resolve(scene, named, false) else {
+            return What::Nothing;
+        };
+        let Self {
+            names,
+            resolver,
+            writes,
+            ..
+        } = self;
+        writes.made(
+            names,
+            resolver,
+            name,
+            Now::present(kind, Origin::Made),
+            op,
+            &scene.moment,
+        );
+        What::Name(name)
+    }
+
+    fn remove(&mut self, scene: Scene<'_>, named: &Named, op: Op) -> What {
+        let Some(name) = self.resolve(scene, named, false) else {
+            return What::Nothing;
+        };
+        let Self {
+            names,
+            resolver,
+            writes,
+            ..
+        } = self;
+        let result = writes.removed(names, resolver, name, op, &scene.moment);
+        if let Some(wrong) = self.fit(result) {
+            *self.lost.entry(loss::UNRESOLVED).or_default() += wrong;
+        }
+        What::Name(name)
+    }
+
+    /// A unix socket was bound: the kernel gives its path as the base, or its abstract name as the string.
+    fn bind(&mut self, scene: Scene<'_>, named: &Named) -> What {
+        if let Some(name) = named.string.strip_prefix(b"\0") {
+            let result = self.sockets.abstract_bound(name);
+            self.fit(result);
+            return What::Nothing;
+        }
+        let what = self.make(scene, named, Kind::Other, Op::Bind);
+        if let What::Name(name) = what {
+            self.sockets.unix_bound(name);
+        }
+        what
+    }
+
+    /// Mode, owner or an attribute changed: evidence only, so a name that cannot be told is no loss.
+    fn changed(&mut self, scene: Scene<'_>, named: &Named, follow: bool, op: Op) -> What {
+        if scene.elsewhere {
+            return What::Nothing;
+        }
+        let Ok(name) = self.try_resolve(scene, named, follow) else {
+            return What::Nothing;
+        };
+        let seen = Seen::first(op, &scene.moment);
+        self.metadata
+            .entry(name)
+            .and_modify(|known| known.merge(&seen))
+            .or_insert(seen);
+        What::Name(name)
+    }
+
+    fn inet(&mut self, scene: Scene<'_>, inet: &Inet) -> (Op, What) {
+        let result = self.sockets.inet(&*self.look, inet, &scene.moment);
+        let destination = self.fit(result).flatten();
+        (
+            inet.op.into(),
+            destination.map_or(What::Nothing, What::Destination),
+        )
+    }
+
+    fn unix(&mut self, scene: Scene<'_>, mut unix: Unix) -> (Op, What) {
+        let op = if unix.connect { Op::Connect } else { Op::Send };
+        if let Some(name) = unix.name.string.strip_prefix(b"\0") {
+            let result = self
+                .sockets
+                .unix_abstract(name, op, unix.ret, &scene.moment);
+            return (
+                op,
+                self.fit(result).map_or(What::Nothing, What::Destination),
+            );
+        }
+        let missing = unix.ret == NO_ENTRY;
+        if missing && scene.elsewhere {
+            return (op, What::Nothing);
+        }
+        let end = unix.name.string.iter().position(|&byte| byte == 0);
+        unix.name
+            .string
+            .truncate(end.unwrap_or(unix.name.string.len()));
+        let peer = unix.peer.filter(|peer| peer.absolute && !peer.broken);
+        let name = match &peer {
+            Some(peer) => self.kernel_path(scene, peer),
+            None if scene.elsewhere => self.resolve(scene, &unix.name, true),
+            // Where nothing is, there is no link to follow.
+            None => match self.try_resolve(scene, &unix.name, !missing) {
+                Err(Unresolved::Look) => self.try_resolve(scene, &unix.name, false),
+                result => result,
+            }
+            .map_err(|why| {
+                if !missing {
+                    self.unresolved(scene, why);
+                }
+            })
+            .ok(),
+        };
+        let Some(name) = name else {
+            return (op, What::Nothing);
+        };
+        let Self {
+            names,
+            look,
+            sockets,
+            ..
+        } = self;
+        let result = sockets.unix_path(names, &**look, name, op, unix.ret, &scene.moment);
+        (
+            op,
+            self.fit(result).map_or(What::Nothing, What::Destination),
+        )
+    }
+
+    fn socket(&mut self, scene: Scene<'_>, socket: &Socket) -> (Op, What) {
+        let op = socket.op.into();
+        let destination = match normalise::subject(socket) {
+            Subject::Unknown => {
+                self.unsee(UNSEEN_SOCKET_FAMILY, &scene.moment);
+                return (op, What::Word(UNSEEN_SOCKET_FAMILY));
+            }
+            Subject::Raw { protocol, .. } if socket.op == SocketOp::Create => Destination::Raw {
+                addr: None,
+                protocol,
+            },
+            Subject::Raw {
+                to: Some(addr),
+                protocol,
+            } if socket.op != SocketOp::Bind => Destination::Raw {
+                addr: Some(addr),
+                protocol,
+            },
+            Subject::Packet { index } => Destination::Packet(index.map(|index| {
+                let name = self
+                    .look
+                    .interface(Netns::OfProcess(scene.task.tgid), index);
+                name.unwrap_or_else(|| index.to_string().into_bytes())
+                    .into()
+            })),
+            Subject::Vsock {
+                peer: Some((cid, port)),
+            } if socket.op != SocketOp::Bind => Destination::Vsock { cid, port },
+            Subject::Nothing | Subject::Raw { .. } | Subject::Vsock { .. } => {
+                return (op, What::Nothing);
+            }
+        };
+        let result = self.sockets.other(destination, op, &scene.moment);
+        (
+            op,
+            self.fit(result).map_or(What::Nothing, What::Destination),
+        )
+    }
+
+    fn exec(&mut self, scene: Scene<'_>, exec: &Exec) -> ImageId {
+        let program = match exec.exe.bytes.strip_prefix(b"/") {
+            Some(name) if exec.exe.internal && name.starts_with(b"memfd:") => {
+                Program::Memfd(name.into())
+            }
+            _ if exec.exe.internal => {
+                self.lose(loss::UNRESOLVED);
+                Program::Unknown
+            }
+            _ => self
+                .kernel_path(scene, &exec.exe)
+                .map_or(Program::Unknown, Program::File),
+        };
+        let by = self
+            .processes
+            .executed(scene.task, program.clone(), &exec.argv);
+        let moment = Moment { by, ..scene.moment };
+        self.ran(program, Op::Exec, &moment);
+        if exec.script
+            && !scene.elsewhere
+            && let Some(script) = self.resolve(scene, &exec.name, true)
+        {
+            self.ran(Program::File(script), Op::Script, &moment);
+        }
+        by
+    }
+
+    fn ran(&mut self, program: Program, op: Op, moment: &Moment) {
+        if program == Program::Unknown {
+            return;
+        }
+        let seen = Seen::first(op, moment);
+        self.execs
+            .entry(program)
+            .and_modify(|known| known.merge(&seen))
+            .or_insert(seen);
+    }
+
+    fn ptrace(&mut self, scene: Scene<'_>, target: u32, target_is: Membership) -> (Op, What) {
+        let outside = match target_is {
+            Membership::Inside => Some(false),
+            Membership::Outside => Some(true),
+            Membership::Unknown => self.look.is_outside(scene.task.tgid, target),
+        };
+        match outside {
+            Some(true) => self.escape(escapes::PTRACE_OUTSIDE, Op::Ptrace, &scene.moment),
+            Some(false) => {}
+            None => self.unsee(UNSEEN_PTRACE, &scene.moment),
+        }
+        (Op::Ptrace, What::Process(target))
+    }
+
+    /// Says so when the contract's file was written, or a directory above it was put elsewhere.
+    fn contract_written(&mut self) {
+        let Some(ContractFile { name, .. }) = self.contract else {
+            return;
+        };
+        let displaced = || {
+            self.names
+                .ancestors(name)
+                .find(|&above| self.writes.is_displaced(above))
+        };
+        let touched = if self.writes.is_touched(name) {
+            Some(name)
+        } else {
+            displaced()
+        };
+        if let Some(seen) = touched.and_then(|name| self.writes.seen(name)) {
+            self.escapes
+                .entry(escapes::CONTRACT_WRITTEN.to_owned())
+                .or_insert(seen);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let seen = self.execs.values().chain(self.metadata.values());
+        let seen = seen
+            .chain(self.escapes.values())
+            .chain(self.unseen.values());
+        let needed = seen.map(|seen| seen.by);
+        let needed = needed
+            .chain(self.writes.images())
+            .chain(self.sockets.images());
+        self.processes.sweep(needed.chain(self.backlog.images()));
+    }
+
+    fn form(&self, name: NameId) -> Option<Form> {
+        self.forms.form(&self.names.bytes(name), &|_| false)
+    }
+
+    fn text(&self, told: &Told) -> StreamEvent {
+        let image = self.processes.get(told.moment.by);
+        let exe =
+            image.and_then(|image| columns::program(&image.program, &self.names, &self.forms));
+        let subject = match told.what {
+            What::Nothing => String::new(),
+            What::Name(name) => self.form(name).map(|form| form.entry).unwrap_or_default(),
+            What::Destination(id) => self.sockets.entry(id, &|name| self.form(name)),
+            What::Program => exe.clone().unwrap_or_default(),
+            What::Process(pid) => pid.to_string(),
+            What::Word(word) => word.to_owned(),
+        };
+        StreamEvent {
+            seq: told.seq,
+            ms: u64::from(told.moment.ms),
+            kind: wire::KIND_NAMES
+                .get(usize::from(told.kind))
+                .copied()
+                .unwrap_or_default()
+                .to_owned(),
+            pid: told.pid,
+            exe,
+            op: told.op.word().to_owned(),
+            subject,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
