@@ -74,8 +74,8 @@ impl fmt::Display for Missing {
             write!(
                 f,
                 "install a Rust compiler of LLVM {LLVM_MAJOR} with its library's source \
-                 (`rustup toolchain install {NIGHTLY} --component rust-src`, or on Debian 12 \
-                 `apt-get install --no-install-recommends {}`)",
+                 (`rustup toolchain install {NIGHTLY} --component rust-src`, or on Debian 12, \
+                 with its security suite, `apt-get install --no-install-recommends {}`)",
                 DEBIAN_PACKAGES.join(" ")
             )?;
         }

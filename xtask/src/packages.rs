@@ -68,17 +68,16 @@ pub(crate) fn ensure(table: &[Package]) -> Result<()> {
 
 /// Installs Debian packages, as root or by a sudo that does not ask.
 pub(crate) fn apt_install(names: &[&str]) -> Result<()> {
+    // Lists that are old or come from an image's build may know an older release only, or one that is gone. Where they
+    // cannot be refreshed they may still do.
+    if let Err(e) = workspace::run(apt_get().arg("update")) {
+        eprintln!("xtask: going on with the package lists that are here: {e:#}");
+    }
     let mut install = apt_get();
     install
         .args(["install", "-y", "--no-install-recommends"])
         .args(names);
-    if workspace::run(&mut install).is_ok() {
-        return Ok(());
-    }
-    // Fresh machines and images have no package lists, or ones that name versions that are gone.
-    let refreshed =
-        workspace::run(apt_get().arg("update")).and_then(|()| workspace::run(&mut install));
-    refreshed.with_context(|| {
+    workspace::run(&mut install).with_context(|| {
         format!(
             "as root, run `apt-get install --no-install-recommends {}`",
             names.join(" ")
