@@ -24,7 +24,7 @@ pub const KIND_SOCKET: u16 = 5;
 pub const KIND_EXEC: u16 = 6;
 /// [`Header::kind`]: a process was made ([`ForkRecord`]).
 pub const KIND_FORK: u16 = 7;
-/// [`Header::kind`]: a process ended ([`ExitRecord`]).
+/// [`Header::kind`]: a process ended ([`ExitRecord`]). May come twice when its last threads end at the same moment.
 pub const KIND_EXIT: u16 = 8;
 /// [`Header::kind`]: a process joined or left the job's cgroup ([`MoveRecord`]).
 pub const KIND_MOVE: u16 = 9;
@@ -330,7 +330,7 @@ pub struct ForkRecord {
 pub struct ExitRecord {
     /// The head.
     pub header: Header,
-    /// `task_struct.exit_code`: status << 8 | signal.
+    /// `task_struct.exit_code` of the last thread: status << 8 | 0x80 when the kernel wrote a core | signal.
     pub exit_code: u32,
     /// Reserved, 0.
     pub pad: u32,
@@ -512,6 +512,8 @@ pub struct Offsets {
     pub task_struct_cgroups: u32,
     pub task_struct_mm: u32,
     pub task_struct_exit_code: u32,
+    pub task_struct_signal: u32,
+    pub signal_struct_live: u32,
     pub task_struct_thread_info_status: u32,
     pub files_struct_fdt: u32,
     pub fdtable_max_fds: u32,

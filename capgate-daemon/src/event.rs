@@ -52,7 +52,7 @@ pub enum Fact {
     },
     /// A process ended.
     Exit {
-        /// `status << 8 | signal`.
+        /// `status << 8 | 0x80 when the kernel wrote a core | signal`.
         code: u32,
     },
     /// A process was moved between cgroups.

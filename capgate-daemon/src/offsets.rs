@@ -95,6 +95,8 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         task_struct_cgroups: "task_struct"."cgroups",
         task_struct_mm: "task_struct"."mm",
         task_struct_exit_code: "task_struct"."exit_code",
+        task_struct_signal: "task_struct"."signal",
+        signal_struct_live: "signal_struct"."live",
         task_struct_thread_info_status: "task_struct"."thread_info.status",
         files_struct_fdt: "files_struct"."fdt",
         fdtable_max_fds: "fdtable"."max_fds",

@@ -65,7 +65,7 @@ mod x86_64 {
     pub(crate) static CLASSES: [u8; NUMBERS] = classes();
 
     const fn classes() -> [u8; NUMBERS] {
-        let pairs: [(usize, u8); 51] = [
+        let pairs: [(usize, u8); 48] = [
             (2, class::OPEN),
             (257, class::OPENAT),
             (437, class::OPENAT2),
@@ -114,9 +114,6 @@ mod x86_64 {
             (166, class::MOUNT),
             (155, class::MOUNT),
             (429, class::MOUNT),
-            (428, class::MOUNT),
-            (442, class::MOUNT),
-            (467, class::MOUNT),
         ];
         let mut table = [0; NUMBERS];
         let mut i = 0;

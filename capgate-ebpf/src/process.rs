@@ -62,10 +62,14 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn exited(slot: u32, task: Address) {
-    let header = emit::header(KIND_EXIT);
-    if header.tgid != header.tid {
-        return; // a thread
+    // do_exit counts the live threads down before the tracepoint; the process has ended with the last.
+    let live = task
+        .follow(offset!(task_struct_signal))
+        .and_then(|signal| signal.read::<u32>(offset!(signal_struct_live)));
+    if live.unwrap_or(0) != 0 {
+        return;
     }
+    let header = emit::header(KIND_EXIT);
     scope::leave(header.tgid);
     let record = ExitRecord {
         header,

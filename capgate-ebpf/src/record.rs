@@ -147,17 +147,10 @@ impl<O: Owner, T> Draft<O, T> {
         if got <= 0 {
             return (0, PATH_FAULT);
         }
+        // The helper cuts at its bound, which is PATH_MAX: a longer string did not get past the system call.
         let len = (got as u64 - 1) & (STRING_CAP as u64 - 1);
         self.set_end(end + len);
-        // The helper cuts silently at its bound: a string that fills it was cut, or cannot be told apart.
-        (
-            len as u16,
-            if got as u64 >= STRING_CAP as u64 {
-                PATH_TRUNCATED
-            } else {
-                0
-            },
-        )
+        (len as u16, 0)
     }
 
     /// Appends `len` bytes from user memory, at most `MASK`, a power of two less one; how many were read.

@@ -87,6 +87,7 @@ pub(crate) fn bound(class: u8, slot: u32, regs: Regs) {
             }
         }
         Some(AF_UNIX | AF_NETLINK | AF_ALG) => {}
+        Some(_) if class == class::LISTEN => {}
         Some(family) => {
             other(
                 slot,
