@@ -1,0 +1,314 @@
+//! The command line, and nothing else.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::fd::RawFd,
+    path::PathBuf,
+};
+
+use capgate_common::{contract, event, ledger, protocol};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+
+/// This very program, even when its file has been replaced since it started.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
+/// The hidden step that enters the job and becomes the command.
+pub(crate) const ENTER: &str = "__enter";
+/// The hidden process that reports signals to the group.
+pub(crate) const WITNESS: &str = "__witness";
+
+/// Records what a job does on this host, and gates it on a contract.
+#[derive(Debug, Parser)]
+#[command(
+    name = "capgate",
+    version,
+    max_term_width = 100,
+    after_help = "Exit codes: 120 the job did what its contract does not allow, 121 the recording is not complete, \
+                  124 killed at the CPU budget, 125 capgate itself failed, 126 and 127 the command could not be run, \
+                  128+N it died of signal N; otherwise the command's own."
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command as a recorded job and gate it on its contract
+    #[command(after_help = "Example: capgate run --label nightly -- pytest -q\n\n\
+        The command sees its own arguments, environment, working directory, terminal, descriptors, limits and signals as \
+        without capgate. The human report goes to stderr after the command has ended; the other formats go to stdout, or \
+        into a file with --report.")]
+    Run(RunArgs),
+    /// Compare a ledger with a contract
+    #[command(
+        after_help = "Example: capgate check tests/capability.actual.json tests/capability.ledger.json"
+    )]
+    Check(CheckArgs),
+    /// List jobs, running and finished
+    #[command(after_help = "Example: capgate ps --json")]
+    Ps(PsArgs),
+    /// Follow what a job does
+    #[command(after_help = "Example: capgate tail 3f9a1c --kind inet --kind exec")]
+    Tail(TailArgs),
+    /// Show the report of a finished job
+    #[command(after_help = "Example: capgate show 3f9a1c --evidence")]
+    Show(ShowArgs),
+    /// Kill the processes of a running job; it is sealed as interrupted
+    #[command(after_help = "Example: capgate stop 3f9a1c")]
+    Stop(StopArgs),
+    /// Show what the daemon is and does
+    #[command(after_help = "Example: capgate status --json")]
+    Status(StatusArgs),
+    /// Say whether this host can record jobs, and what to do about what is missing
+    #[command(
+        after_help = "Example: capgate doctor\n\nExits with 0 when a job can be recorded, with 1 when not."
+    )]
+    Doctor(DoctorArgs),
+    /// Write a completion script for a shell
+    #[command(after_help = "Example: capgate completions bash > /etc/bash_completion.d/capgate")]
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    #[command(after_help = "Example: capgate man --dir /usr/local/share/man/man1")]
+    Man(ManArgs),
+}
+
+/// What the client starts itself again for. Not part of the command line that a user sees.
+#[derive(Debug, Parser)]
+#[command(name = "capgate", disable_help_subcommand = true)]
+pub(crate) enum Step {
+    /// Enter a job and become the command
+    #[command(name = ENTER)]
+    Enter(EnterArgs),
+    /// Report the signals that reach the process group
+    #[command(name = WITNESS)]
+    Witness,
+}
+
+impl Step {
+    /// Whether a first argument asks for a step.
+    pub(crate) fn is_asked_for(argument: &OsStr) -> bool {
+        argument == ENTER || argument == WITNESS
+    }
+}
+
+/// Which daemon to talk to.
+#[derive(Debug, Args)]
+pub(crate) struct Daemon {
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = protocol::SOCKET_PATH)]
+    pub(crate) socket: PathBuf,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The contract [default: tests/capability.ledger.json in the root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// Where the ledger is written [default: capability.actual.json beside the contract]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: Option<PathBuf>,
+    /// Write the evidence too: who did what, when first, how often
+    #[arg(long, value_name = "FILE")]
+    pub(crate) evidence: Option<PathBuf>,
+    /// The directory that names in the ledger are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Record and do not gate
+    #[arg(long)]
+    pub(crate) record: bool,
+    /// Start a private daemon for this job, by sudo when needed
+    #[arg(long, conflicts_with = "socket")]
+    pub(crate) local: bool,
+    /// Force a probe set of the private daemon
+    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word(), ledger::ProbeSet::Fentry.word()])]
+    pub(crate) probe_set: Option<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Write the report into a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// A word that names the job in lists; may be repeated
+    #[arg(long = "label", value_name = "LABEL")]
+    pub(crate) labels: Vec<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For a person at a terminal or in a log
+    #[default]
+    Human,
+    /// For a program
+    Json,
+    /// For a pull request or a job summary
+    Markdown,
+    /// Workflow commands that GitHub shows as annotations
+    Github,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The ledger of a run
+    #[arg(value_name = "LEDGER")]
+    pub(crate) ledger: PathBuf,
+    /// The contract
+    #[arg(value_name = "CONTRACT", default_value = contract::DEFAULT_PATH)]
+    pub(crate) contract: PathBuf,
+    /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+/// `ps`.
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `tail`.
+#[derive(Debug, Args)]
+pub(crate) struct TailArgs {
+    /// The job, as `capgate ps` shows it
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only events of this kind; may be repeated
+    #[arg(long = "kind", value_name = "KIND", value_parser = PossibleValuesParser::new(&event::KIND_NAMES[1..]))]
+    pub(crate) kinds: Vec<String>,
+    /// Only what happens from now on
+    #[arg(long)]
+    pub(crate) no_backlog: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The job, as `capgate ps` shows it
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    /// Print the evidence, as --evidence of `run` writes it
+    #[arg(long, conflicts_with_all = ["format", "ledger"])]
+    pub(crate) evidence: bool,
+    /// Print the ledger, as `run` writes it
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) ledger: bool,
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `stop`.
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// The job, as `capgate ps` shows it
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write one page for each command into this directory [default: the main page, on stdout]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// The hidden step.
+#[derive(Debug, Args)]
+pub(crate) struct EnterArgs {
+    /// Descriptor of the channel to the client
+    #[arg(long)]
+    pub(crate) channel: RawFd,
+    /// Where the daemon listens
+    #[arg(long)]
+    pub(crate) socket: PathBuf,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            assert!(
+                help.is_some_and(
+                    |help| help.contains(&format!("Example: capgate {}", command.get_name()))
+                ),
+                "{}",
+                command.get_name()
+            );
+        }
+    }
+}

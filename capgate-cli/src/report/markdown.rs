@@ -1,0 +1,76 @@
+//! For a pull request or a job summary.
+
+use std::fmt::Write as _;
+
+use super::{
+    Subject, explain,
+    phrase::{Part, Phrase},
+};
+
+/// Entries shown of one point: what a page may hold is bounded.
+const SHOWN: usize = 100;
+
+pub(super) fn write(subject: &Subject<'_>) -> String {
+    let mut text = String::new();
+    let (headline, about) = explain::first_line(subject);
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "### capgate: {}\n", show(&headline));
+    let _ = writeln!(text, "{}; {}.", show(&about), explain::summary(subject));
+    for point in explain::points(subject) {
+        let _ = writeln!(text, "\n**{}**: {}\n", point.verdict, show(&point.what));
+        for item in point.items.iter().take(SHOWN) {
+            let sign = match item.sign {
+                '-' => "removed ",
+                _ => "",
+            };
+            let _ = write!(text, "- {sign}{}", show(&item.text));
+            if let Some(who) = &item.who {
+                let _ = write!(text, " {}", show(who));
+            }
+            text.push('\n');
+        }
+        if let Some(more) = point
+            .items
+            .len()
+            .checked_sub(SHOWN)
+            .filter(|&more| more > 0)
+        {
+            let _ = writeln!(text, "- and {more} more, in the ledger");
+        }
+        let _ = writeln!(text, "\n*Next*: {}.", show(&point.next));
+    }
+    let notes = explain::notes(subject);
+    if !notes.is_empty() {
+        text.push_str("\nNotes:\n\n");
+    }
+    for note in notes {
+        let _ = writeln!(text, "- {}", show(&note));
+    }
+    text
+}
+
+/// Only words of ours stand outside of code spans: inside of one nothing is markup, a mention or a link.
+fn show(phrase: &Phrase) -> String {
+    let parts = phrase.parts().iter().map(|part| match part {
+        Part::Words(text) => text.replace('<', "&lt;"),
+        Part::Name(text) | Part::Said(text) => code(text),
+    });
+    parts.collect()
+}
+
+/// A code span: its fence is longer than any run of backticks inside, so that nothing inside ends it.
+fn code(text: &str) -> String {
+    let mut longest = 0;
+    let mut run = 0;
+    for character in text.chars() {
+        run = if character == '`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    let fence = "`".repeat(longest + 1);
+    // One space at each end is taken off again by the reader, and only so may the text begin or end with a backtick.
+    if longest > 0 || text.starts_with(' ') || text.is_empty() {
+        format!("{fence} {text} {fence}")
+    } else {
+        format!("{fence}{text}{fence}")
+    }
+}
