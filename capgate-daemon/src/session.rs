@@ -404,6 +404,7 @@ impl Session {
             recording.lose(kind, *count);
         }
 
+        *self.lost.entry(loss::UNRESOLVED).or_default() += self.writes.follow_links();
         self.contract_written();
         let unseen = std::mem::take(&mut self.unseen);
         recording.coverage.unseen.extend(closing.unseen);
@@ -424,8 +425,7 @@ impl Session {
             deadline,
         );
         let concluded = self.writes.conclude(&self.names, &ends);
-        let lost = self.lost.entry(loss::UNRESOLVED).or_default();
-        *lost += unknown + concluded.unresolved;
+        *self.lost.entry(loss::UNRESOLVED).or_default() += unknown;
         for (kind, count) in &self.lost {
             recording.lose(kind, *count);
         }

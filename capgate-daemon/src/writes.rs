@@ -153,8 +153,9 @@ impl Writes {
     /// Whether what was at a name before the job may have been removed, replaced or renamed.
     #[must_use]
     pub fn is_displaced(&self, name: NameId) -> bool {
-        self.find(name)
-            .is_some_and(|touch| touch.taken > touch.made || touch.over > 0 || touch.needed)
+        self.find(name).is_some_and(|touch| {
+            touch.certain || touch.needed || touch.over > 0 || touch.taken > touch.made
+        })
     }
 
     /// When and by whom a name was first written.
@@ -627,6 +628,27 @@ impl Writes {
         Ok(())
     }
 
+    /// Names at which an inode was opened that the job never created, as is known at the end only.
+    fn foreign_uses(&self) -> impl Iterator<Item = NameId> {
+        let foreign = self
+            .uses
+            .iter()
+            .filter(|(_, id)| !self.created.contains(id));
+        foreign.map(|&(name, _)| name)
+    }
+
+    /// A file that the job did not make and that was written through a hard link which the job made is written at its other name as well.
+    /// To be called when all events are in. The answer is for how many such links the other name is not known.
+    #[must_use]
+    pub fn follow_links(&mut self) -> u64 {
+        let names: Vec<NameId> = self.foreign_uses().collect();
+        let mut unknown = 0;
+        for name in names {
+            unknown += u64::from(!self.changed_through_link(name));
+        }
+        unknown
+    }
+
     /// Every name that was written, grouped by directory: what [`Writes::conclude`] must know the end of.
     #[must_use]
     pub fn by_directory(&self, names: &Names) -> Vec<(NameId, Vec<NameId>)> {
@@ -644,17 +666,7 @@ impl Writes {
     /// be told counts as there.
     #[must_use]
     pub fn conclude(mut self, names: &Names, ends: &HashMap<NameId, End>) -> Concluded {
-        let uses: Vec<(NameId, FileId)> = self
-            .uses
-            .iter()
-            .copied()
-            .filter(|(_, id)| !self.created.contains(id))
-            .collect();
-        let mut unresolved = 0;
-        for &(name, _) in &uses {
-            unresolved += u64::from(!self.changed_through_link(name));
-        }
-        let foreign: HashSet<NameId> = uses.into_iter().map(|(name, _)| name).collect();
+        let foreign: HashSet<NameId> = self.foreign_uses().collect();
         self.learn_kinds(names, ends);
         let mut ending = Ending {
             writes: &self,
@@ -677,12 +689,10 @@ impl Writes {
         Concluded {
             written,
             passing: directories,
-            unresolved,
         }
     }
 
-    /// A file that the job did not make was written through a hard link that it made: that changes the file at its old name. The
-    /// answer is whether that name is known.
+    /// Says that the file of a hard link is written at its other name. The answer is whether that name is known.
     fn changed_through_link(&mut self, name: NameId) -> bool {
         let mut name = name;
         // A link can be one of a link; a circle (made, removed and made the other way round) ends at a name that is done.
@@ -734,8 +744,6 @@ pub struct Concluded {
     pub written: Vec<Written>,
     /// Names that are not there now and may never have been there before: no directory to name others by.
     pub passing: HashSet<NameId>,
-    /// Files that were written through a hard link whose source is not known.
-    pub unresolved: u64,
 }
 
 /// The look back at the end.
