@@ -28,6 +28,8 @@ pub(crate) struct Signals {
     /// What the command has to find.
     pub(crate) inherited: Inherited,
     arrived: SignalFd,
+    /// Apart from the others, because it comes all the time and is nobody else's.
+    child_changed: SignalFd,
     witness: Option<Witness>,
 }
 
@@ -39,9 +41,14 @@ impl Signals {
     pub(crate) fn hold() -> io::Result<Self> {
         let inherited = Inherited::hold_signals()?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let mut others = inherited::held();
+        others.remove(Signal::SIGCHLD);
+        let mut child = SigSet::empty();
+        child.add(Signal::SIGCHLD);
         Ok(Self {
             inherited,
-            arrived: SignalFd::with_flags(&inherited::held(), flags)?,
+            arrived: SignalFd::with_flags(&others, flags)?,
+            child_changed: SignalFd::with_flags(&child, flags)?,
             witness: None,
         })
     }
@@ -55,23 +62,34 @@ impl Signals {
         Ok(())
     }
 
-    /// The next signal that came from outside, without waiting. SIGCHLD is not among them: whoever waits for a child looks.
+    /// Where changes of children are announced.
+    pub(crate) fn child_changed(&self) -> BorrowedFd<'_> {
+        self.child_changed.as_fd()
+    }
+
+    /// Forgets announcements of changes of children. To be called before looking for them.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn next(&mut self) -> io::Result<Option<c_int>> {
+    pub(crate) fn take_child_changes(&mut self) -> io::Result<()> {
+        while self.child_changed.read_signal()?.is_some() {}
+        Ok(())
+    }
+
+    /// The next signal that came from outside, without waiting.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn next(&mut self) -> io::Result<Option<c_int>> {
         let own = u32::try_from(unistd::getpid().as_raw()).unwrap_or(0);
-        loop {
-            let Some(info) = self.arrived.read_signal()? else {
-                return Ok(None);
-            };
-            let signal = c_int::try_from(info.ssi_signo).unwrap_or(0);
+        while let Some(info) = self.arrived.read_signal()? {
             // What this process did to itself, such as writing to a closed pipe, is not for the command.
             let by_itself = info.ssi_code <= 0 && info.ssi_pid == own;
-            if signal != libc::SIGCHLD && !by_itself {
-                return Ok(Some(signal));
+            if !by_itself {
+                return Ok(c_int::try_from(info.ssi_signo).ok());
             }
         }
+        Ok(None)
     }
 
     /// The next signal that asks this process to end and that its caller did not have ignored.
@@ -87,11 +105,25 @@ impl Signals {
         Ok(None)
     }
 
-    /// Gives `signal` to the command unless it got it as a member of the group.
+    /// Takes every signal that has come and gives the command those that it did not get as a member of the group; comes back with
+    /// all of them.
     ///
     /// # Errors
     /// When the witness cannot be asked.
-    pub(crate) fn forward(&mut self, signal: c_int, command: Pid) -> io::Result<()> {
+    pub(crate) fn forward_all(&mut self, command: Pid) -> io::Result<Vec<c_int>> {
+        if let Some(witness) = &mut self.witness {
+            witness.relieve()?;
+        }
+        let mut taken = Vec::new();
+        while let Some(signal) = self.next()? {
+            self.forward(signal, command)?;
+            taken.push(signal);
+        }
+        self.settle()?;
+        Ok(taken)
+    }
+
+    fn forward(&mut self, signal: c_int, command: Pid) -> io::Result<()> {
         // The witness has to be asked in any case: what it keeps belongs to this signal.
         let to_the_group = match &mut self.witness {
             Some(witness) => witness.saw(signal)?,
@@ -105,6 +137,13 @@ impl Signals {
             unsafe { libc::kill(command.as_raw(), signal) };
         }
         Ok(())
+    }
+
+    fn settle(&mut self) -> io::Result<()> {
+        match &mut self.witness {
+            Some(witness) => witness.settle(),
+            None => Ok(()),
+        }
     }
 
     /// Stops this process as the command was stopped, so that whoever waits for it sees a stopped job; comes back when it is
@@ -126,10 +165,7 @@ impl Signals {
         // Stopped here. In an orphaned group, where nobody could continue it, the kernel lets it go on at once.
         only.thread_block()?;
         // That copy was the group's, if it was anybody's, and this process has answered to it.
-        match &mut self.witness {
-            Some(witness) => witness.forget(signal as c_int),
-            None => Ok(()),
-        }
+        self.settle()
     }
 }
 

@@ -98,6 +98,7 @@ struct Watch {
 impl Watch {
     /// Takes changes of the command's state; comes back with its end.
     fn look(&mut self, signals: &mut Signals) -> io::Result<Option<End>> {
+        signals.take_child_changes()?;
         while let Some(status) = change(self.command)? {
             if let Some(status) = status.code() {
                 return Ok(Some(End::Exited(status)));
@@ -128,8 +129,11 @@ impl Watch {
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        {
-            let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let told = {
+            let mut fds = vec![
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(signals.child_changed(), PollFlags::POLLIN),
+            ];
             if self.lost.is_none() {
                 fds.push(PollFd::new(lease.as_fd(), PollFlags::POLLIN));
             }
@@ -140,9 +144,12 @@ impl Watch {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(cause) => return Err(cause.into()),
             }
-        }
-        while let Some(signal) = signals.next()? {
-            self.hear(signal, signals)?;
+            fds[0].any().unwrap_or(false)
+        };
+        if told {
+            for signal in signals.forward_all(self.command)? {
+                self.hear(signal);
+            }
         }
         self.listen()?;
         if self.lost.is_none() {
@@ -151,15 +158,14 @@ impl Watch {
         Ok(())
     }
 
-    /// Deals with a signal to this process.
-    fn hear(&mut self, signal: c_int, signals: &mut Signals) -> io::Result<()> {
+    /// Remembers a signal that asks to end.
+    fn hear(&mut self, signal: c_int) {
         if asks_to_end(signal) {
             self.told = Some(signal);
             if signal == libc::SIGTERM {
                 self.deadline.get_or_insert(Instant::now() + TERM_GRACE);
             }
         }
-        signals.forward(signal, self.command)
     }
 
     /// Takes what the enter step says.

@@ -41,6 +41,9 @@ const GRACE: Duration = Duration::from_millis(20);
 const TICK: u8 = 1;
 
 /// A process in the group that keeps the signals it gets.
+///
+/// Standard signals of one kind that wait together are one, here as there. So that a second one is not lost in the first, a fresh
+/// witness takes over *before* this process takes its signals: then whatever comes later waits for both again.
 pub(crate) struct Witness {
     process: Pid,
     /// Bit N-1: an earlier witness got signal N, and this process has not asked for it yet.
@@ -59,15 +62,31 @@ impl Witness {
         })
     }
 
-    /// Whether the group got `signal`, which has just reached this process. Answers once for each time.
+    /// Lets a fresh witness take over and remembers what the old one got. To be called before signals are taken.
     ///
     /// # Errors
     /// When the witness cannot be looked at, or not be relieved.
+    pub(crate) fn relieve(&mut self) -> io::Result<()> {
+        // It is there before the old one goes, so that no signal finds none.
+        let fresh = fork_witness()?;
+        self.seen |= pending(self.process)?;
+        end(std::mem::replace(&mut self.process, fresh));
+        Ok(())
+    }
+
+    /// Whether the group got `signal`, which this process has just taken. Answers once for each time.
+    ///
+    /// # Errors
+    /// When the witness cannot be looked at.
     pub(crate) fn saw(&mut self, signal: c_int) -> io::Result<bool> {
+        let bit = bit(signal);
+        if self.seen & bit != 0 {
+            self.seen &= !bit;
+            return Ok(true);
+        }
         let deadline = Instant::now() + GRACE;
         loop {
-            if (self.seen | pending(self.process)?) & bit(signal) != 0 {
-                self.forget(signal)?;
+            if pending(self.process)? & bit != 0 {
                 return Ok(true);
             }
             if Instant::now() >= deadline {
@@ -80,18 +99,19 @@ impl Witness {
         }
     }
 
-    /// Forgets that the group got `signal`. What is pending stays so: a fresh witness takes over, and it is there before the old
-    /// one goes.
+    /// Forgets what this process has answered to: whatever the group got and does not wait here. To be called when signals have
+    /// been taken.
     ///
     /// # Errors
     /// When the witness cannot be looked at, or not be relieved.
-    pub(crate) fn forget(&mut self, signal: c_int) -> io::Result<()> {
-        if pending(self.process)? & bit(signal) != 0 {
-            let fresh = fork_witness()?;
-            self.seen |= pending(self.process)?;
-            end(std::mem::replace(&mut self.process, fresh));
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        // The witness first: what comes in between waits here by then.
+        let kept = pending(self.process)?;
+        let here = pending(unistd::getpid())?;
+        if kept & !here != 0 {
+            self.relieve()?;
         }
-        self.seen &= !bit(signal);
+        self.seen &= pending(unistd::getpid())?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use capgate_common::protocol::Response;
 
-use crate::stand::{EMPTY, Stand, Watched, bare, fails, is_alive, output, text};
+use crate::stand::{EMPTY, Stand, Watched, bare, fails, install, is_alive, output, text};
 
 /// Expects the code for a failure of capgate's own, and that an old ledger does not survive it.
 #[track_caller]
@@ -374,8 +374,8 @@ fn a_private_daemon_that_cannot_be_had() {
     // One that fails at once says why.
     let program = stand.outside("capgated");
     let script = "#!/bin/sh\necho noise >&2\necho 'cannot load: no BTF' >&2\nexit 1\n";
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    fs::write(stand.outside("script"), script).unwrap();
+    install(&stand.outside("script"), &program);
     command.env("PATH", "/usr/bin:/bin");
     broken(
         &stand,

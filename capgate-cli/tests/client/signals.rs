@@ -63,17 +63,12 @@ fn is_pending(pid: Pid) -> bool {
     !pending.ends_with("0000000000000000")
 }
 
-/// Signals the group, and waits until the client has dealt with it: two signals of one kind that wait together are one, and the
-/// client cannot tell more of them apart than there were.
-fn signal_group(client: &mut Watched, command: i32, signal: i32, name: &str) {
+/// Signals the group, and waits until the client has taken it: two signals of one kind that wait together are one.
+fn signal_group(client: &mut Watched, signal: i32, name: &str) {
     let pid = client.pid();
-    let helper = |pid| children(pid).into_iter().find(|&it| it != command);
-    let before = helper(pid);
     kill(-pid.as_raw(), signal);
     assert_eq!(client.line(), name);
-    until("the client has relieved its helper", || {
-        !is_pending(pid) && children(pid).len() == 2 && helper(pid) != before
-    });
+    until("the client has taken it", || !is_pending(pid));
 }
 
 /// The other processes of the client's: the command and the witness.
@@ -101,7 +96,7 @@ fn a_signal_to_the_group_is_not_forwarded() {
     let stand = Stand::new();
     let (mut client, pid) = reporter(&stand);
     for (signal, name) in NAMES {
-        signal_group(&mut client, pid, signal, name);
+        signal_group(&mut client, signal, name);
     }
     nothing_more(client, pid);
 }
@@ -115,7 +110,7 @@ fn many_signals_to_the_group_and_to_the_client_are_told_apart() {
             kill(client.pid().as_raw(), libc::SIGUSR1);
             assert_eq!(client.line(), "USR1");
         } else {
-            signal_group(&mut client, pid, libc::SIGUSR1, "USR1");
+            signal_group(&mut client, libc::SIGUSR1, "USR1");
         }
     }
     nothing_more(client, pid);
@@ -314,7 +309,7 @@ fn a_stopped_command_stops_the_client_and_goes_on_with_it() {
             });
         }
         // After all that it still tells the group from itself.
-        signal_group(&mut client, command, libc::SIGUSR1, "USR1");
+        signal_group(&mut client, libc::SIGUSR1, "USR1");
         kill(pid, libc::SIGUSR1);
         assert_eq!(client.line(), "USR1");
         nothing_more(client, command);

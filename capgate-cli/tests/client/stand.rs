@@ -7,7 +7,7 @@ use std::{
         fs::PermissionsExt,
         process::{CommandExt, ExitStatusExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -86,7 +86,7 @@ impl Stand {
             fs::set_permissions(path, everybody.clone()).unwrap();
         }
         let copy = self.outside("capgate");
-        fs::copy(env!("CARGO_BIN_EXE_capgate"), &copy).unwrap();
+        install(env!("CARGO_BIN_EXE_capgate").as_ref(), &copy);
         copy
     }
 
@@ -112,6 +112,17 @@ impl Stand {
         capgate.args(options).arg("--").args(command);
         capgate
     }
+}
+
+/// Copies a program. By another process: one that this process wrote could still be open for writing in a child that another
+/// test forks at the moment, and then nobody may execute it.
+pub(crate) fn install(from: &Path, to: &Path) {
+    let done = Command::new("install")
+        .args(["-m", "755"])
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(done.success());
 }
 
 /// `capgate` without anything that the test runner has in its environment for it.

@@ -335,8 +335,9 @@ fn an_interactive_shell_in_the_job_has_its_own_job_control() {
         .env("HISTFILE", "");
     let mut terminal = Terminal::start(&mut wrapped);
     terminal.expect("inner> ");
-    terminal.type_in("sleep 1000\n");
-    terminal.expect("sleep 1000\r\n");
+    let program = r#"perl -e '$| = 1; $SIG{CONT} = sub { print "go on\n" }; print "beg", "un\n"; sleep 9 while 1'"#;
+    terminal.type_in(&format!("{program}\n"));
+    terminal.expect("begun\r\n");
     terminal.type_in("\x1a");
     terminal.expect("Stopped");
     terminal.expect("inner> ");
@@ -344,7 +345,7 @@ fn an_interactive_shell_in_the_job_has_its_own_job_control() {
     terminal.type_in("\x03");
     terminal.expect("inner> ");
     terminal.type_in("fg\n");
-    terminal.expect("sleep 1000\r\n");
+    terminal.expect("go on\r\n");
     terminal.type_in("\x03");
     terminal.expect("inner> ");
     terminal.type_in("exit 7\n");
