@@ -29,7 +29,7 @@ pub(crate) const START: Duration = Duration::from_secs(60);
 pub(crate) const SEAL: Duration = Duration::from_secs(300);
 
 /// What this program calls itself in a `hello`.
-const PROGRAM: &str = concat!("capgate ", env!("CARGO_PKG_VERSION"));
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// How much is taken from the socket at once.
 const CHUNK: usize = 64 << 10;
 

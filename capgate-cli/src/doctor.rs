@@ -131,7 +131,11 @@ fn service(args: &DoctorArgs) -> Vec<Fact> {
         Ok((daemon, status)) => {
             facts.push(Fact::ok(
                 name,
-                format!("{} serves at {}", harmless(&daemon.daemon), shown(socket)),
+                format!(
+                    "capgated {} serves at {}",
+                    harmless(&daemon.daemon),
+                    shown(socket)
+                ),
             ));
             let set = harmless(&status.probe_set);
             facts.push(if status.race_free {

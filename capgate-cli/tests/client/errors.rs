@@ -397,6 +397,56 @@ fn a_private_daemon_that_cannot_be_had() {
 }
 
 #[test]
+fn only_the_private_daemon_is_elevated_and_a_refusal_is_told() {
+    let stand = Stand::new();
+    let capgate = stand.open_to_all();
+    let said = stand.outside("said");
+    fs::write(&said, "").unwrap();
+    fs::set_permissions(&said, Permissions::from_mode(0o666)).unwrap();
+    // Says how it was called, and lets through as many calls as it is told.
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {0}\ntest $(wc -l < {0}) -le $ALLOWED\n",
+        said.display()
+    );
+    fs::write(stand.outside("script"), script).unwrap();
+    let bin = stand.outside("bin");
+    fs::create_dir(&bin).unwrap();
+    install(&stand.outside("script"), &bin.join("sudo"));
+    install(&stand.outside("script"), &bin.join("capgated"));
+    let mut command = Command::new(capgate);
+    command
+        .current_dir(stand.path(""))
+        .args(["run", "--local", "--probe-set", "tracepoint", "--", "true"])
+        .stdin(std::process::Stdio::null())
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .env("ALLOWED", "0")
+        .uid(65534)
+        .gid(65534);
+    broken(
+        &stand,
+        &mut command,
+        &["sudo does not let this user start it"],
+    );
+    assert_eq!(
+        fs::read_to_string(&said).unwrap(),
+        "--validate --non-interactive\n"
+    );
+    // It comes through, and ends without a word: that is no daemon.
+    command.env("ALLOWED", "9");
+    broken(&stand, &mut command, &["did not come up"]);
+    let calls = fs::read_to_string(&said).unwrap();
+    let last = calls.lines().last().unwrap();
+    let start = format!(
+        "--non-interactive -- {}/capgated --private 65534 --socket /",
+        bin.display()
+    );
+    assert!(
+        last.starts_with(&start) && last.ends_with("--probe-set tracepoint"),
+        "{calls}"
+    );
+}
+
+#[test]
 fn every_command_says_when_there_is_no_daemon() {
     for arguments in [
         &["ps"][..],

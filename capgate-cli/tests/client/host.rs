@@ -19,7 +19,7 @@ fn doctor_looks_at_the_host_and_says_whether_jobs_can_be_recorded() {
         "lockdown",
         "memlock",
         "group",
-        "stand-in serves at",
+        "capgated stand-in serves at",
         "not race-free",
         "io_uring",
     ] {
