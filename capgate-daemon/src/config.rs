@@ -33,8 +33,6 @@ pub struct Config {
     pub linger_seconds: u64,
     /// Refuse every job when the probe set can be fooled by a hostile thread.
     pub require_race_free: bool,
-    /// Events that a running job keeps for a `tail` that comes later; 0 keeps none.
-    pub backlog_events: usize,
     /// What one user may have at the same time.
     pub per_uid: PerUid,
     /// How long sealed jobs are kept.
@@ -100,7 +98,6 @@ impl Default for Config {
             ring_bytes: limits::RING_BYTES,
             linger_seconds: 10,
             require_race_free: false,
-            backlog_events: 1024,
             per_uid: PerUid::default(),
             store: Retention::default(),
             log: Log::default(),
@@ -263,6 +260,12 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_default() {
         assert_eq!(Config::parse("").as_ref(), Ok(&Config::default()));
+    }
+
+    #[test]
+    fn the_file_that_is_installed_shows_the_defaults() {
+        let installed = include_str!("../dist/capgated.toml");
+        assert_eq!(Config::parse(installed).as_ref(), Ok(&Config::default()));
     }
 
     #[test]
