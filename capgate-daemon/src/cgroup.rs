@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{MetadataExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -260,7 +260,7 @@ impl Hierarchy {
     /// Makes the subtree at the top, unless it is there.
     fn make_own_subtree(&self) -> Result<(), CgroupError> {
         let directory = self.root.join(OWN_SUBTREE);
-        match fs::create_dir(&directory) {
+        match make_directory(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(io_error("make", directory)(error))
             }
@@ -297,6 +297,11 @@ impl Hierarchy {
         let _kept = fs::remove_dir(self.root.join(OWN_SUBTREE));
         Ok(orphans)
     }
+}
+
+/// Makes a cgroup that everybody may look at and root alone may change, whatever the umask.
+fn make_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o755).create(path)
 }
 
 /// Names of the cgroups directly below a directory; none when it is gone.
@@ -454,7 +459,7 @@ impl JobCgroup {
         }
         let path = parent.join(format!("{PREFIX}{}", mark.job));
         let directory = hierarchy.directory(&path);
-        fs::create_dir(&directory).map_err(io_error("make", &directory))?;
+        make_directory(&directory).map_err(io_error("make", &directory))?;
         Self::adopt(path, &directory, in_own_subtree, mark).inspect_err(|_| {
             // The error that matters is the one that is on its way.
             let _empty = fs::remove_dir(&directory);

@@ -17,7 +17,7 @@ use std::{
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::{
-        socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr},
+        socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr, sockopt},
         stat::{Mode, fchmod},
     },
     unistd::{Gid, Group},
@@ -192,6 +192,8 @@ fn bind(place: &Path, path: &Path, mode: u32) -> Result<UnixListener, ListenErro
         let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
         // The file that bind makes gets the mode of the descriptor (unix_bind_bsd, af_unix.c).
         fchmod(&socket, Mode::from_bits_truncate(mode))?;
+        // So that what a client writes before it is accepted has its writer's credentials too: connections inherit it.
+        socket::setsockopt(&socket, sockopt::PassCred, &true)?;
         socket::bind(socket.as_raw_fd(), &UnixAddr::new(place)?)?;
         socket::listen(&socket, Backlog::MAXCONN)?;
         nix::Result::Ok(socket)
