@@ -1,0 +1,349 @@
+//! The real recorder: probes, one drain and one session for each job.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use capgate_common::{
+    contract::Contract,
+    event::Counters,
+    ledger::ProbeSet,
+    pathform::{self, Forms},
+    rules::Rules,
+};
+use nix::unistd::{Uid, User};
+
+use crate::{
+    decode::DecodeError,
+    drain::{self, Drain, Take},
+    event::Event,
+    look::JobRoot,
+    probes::{JobSlot, Probes, ProbesError},
+    recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
+    session::{self, JobView, Limits, Session},
+    stream::{Stream, Subscription},
+};
+
+/// How long looking at a job's names may take when it is sealed.
+const LOOK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// An error of another room, as this border has it.
+fn sentence(error: impl std::fmt::Display) -> RecordError {
+    RecordError(error.to_string())
+}
+
+/// What all recordings share.
+struct Shared {
+    probes: Mutex<Kernel>,
+    /// Records received by all jobs.
+    events: AtomicU64,
+    /// Records lost by jobs that are closed.
+    lost: AtomicU64,
+}
+
+/// The kernel's side.
+struct Kernel {
+    probes: Probes,
+    /// Jobs in scope.
+    open: usize,
+}
+
+impl Shared {
+    fn kernel(&self) -> MutexGuard<'_, Kernel> {
+        // What a panic leaves is a job that keeps its slot.
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the probes, and takes a job into scope.
+    fn open(
+        &self,
+        cgroup_id: u64,
+        level: u32,
+    ) -> Result<(JobSlot, aya::maps::RingBuf<aya::maps::MapData>), ProbesError> {
+        let mut kernel = self.kernel();
+        kernel.probes.attach()?;
+        let opened = kernel.probes.open_job(cgroup_id, level)?;
+        kernel.open += 1;
+        Ok(opened)
+    }
+
+    /// Takes a job out of scope, and says what the kernel counted for it.
+    fn close(&self, slot: JobSlot) -> Result<Counters, ProbesError> {
+        let mut kernel = self.kernel();
+        kernel.open -= 1;
+        let counters = kernel
+            .probes
+            .close_scope(&slot)
+            .and_then(|()| kernel.probes.counters(&slot));
+        kernel.probes.release(slot)?;
+        let counters = counters?;
+        let lost = counters.lost.iter().sum();
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+        Ok(counters)
+    }
+}
+
+/// Records jobs with the probes.
+pub struct ProbeRecorder {
+    shared: Arc<Shared>,
+    ring_bytes: u32,
+}
+
+impl ProbeRecorder {
+    /// A recorder with these probes, which were loaded for rings of this size.
+    #[must_use]
+    pub fn new(probes: Probes, ring_bytes: u32) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                probes: Mutex::new(Kernel { probes, open: 0 }),
+                events: AtomicU64::new(0),
+                lost: AtomicU64::new(0),
+            }),
+            ring_bytes,
+        }
+    }
+}
+
+impl Recorder for ProbeRecorder {
+    fn open(&self, opening: Opening<'_>) -> Result<Box<dyn Recording>, RecordError> {
+        let root = JobRoot::new(opening.root.as_fd(), opening.slash)
+            .map_err(sentence)?
+            .with_cgroup(opening.cgroup.path().as_os_str().as_bytes());
+        let start = opening.start;
+        let forms = forms(&root, opening.uid)?;
+        let rules = match &start.contract {
+            Some(text) => {
+                let contract = Contract::from_json(text.as_bytes()).map_err(sentence)?;
+                let rules = Rules::new(contract, &start.env, &forms).map_err(sentence)?;
+                Some(Arc::new(rules))
+            }
+            None => None,
+        };
+        let mnt_ns = fs::metadata(format!("/proc/{}/ns/mnt", opening.client_pid))
+            .map_err(|error| {
+                sentence(format!("cannot tell the client's mount namespace: {error}"))
+            })?
+            .ino();
+        let view = JobView {
+            rules: rules.clone(),
+            contract_path: start
+                .contract_path
+                .as_deref()
+                .and_then(pathform::unescape)
+                .map(|path| root.real(&path).unwrap_or(path)),
+            temp_dirs: start
+                .tmpdir
+                .as_deref()
+                .and_then(|path| root.real(path.as_bytes()))
+                .into_iter()
+                .collect(),
+            slash: root.slash_path().to_vec(),
+            mnt_ns: u32::try_from(mnt_ns).unwrap_or(0),
+            started_ns: opening.began_ns,
+            limits: Limits::of_memory(
+                opening.memory.saturating_sub(u64::from(self.ring_bytes)),
+                opening.most_events,
+            ),
+            forms,
+        };
+        let session = Session::open(view, Box::new(root))
+            .map_err(|_| sentence("the job's share of memory is too small to record anything"))?;
+        let session = Arc::new(Mutex::new(session));
+        let (slot, ring) = self
+            .shared
+            .open(opening.cgroup.id(), opening.cgroup.level())
+            .map_err(sentence)?;
+        let taker = Taker {
+            shared: Arc::clone(&self.shared),
+            session: Arc::clone(&session),
+            stream: Arc::clone(&opening.stream),
+        };
+        let drain = drain::spawn(ring, taker).map_err(|error| {
+            // The error that matters is the one that is on its way.
+            let _closed = self.shared.close(slot);
+            sentence(error)
+        })?;
+        Ok(Box::new(ProbeRecording {
+            shared: Arc::clone(&self.shared),
+            open: Some(Open {
+                slot,
+                drain,
+                session,
+            }),
+            stream: opening.stream,
+            rules,
+        }))
+    }
+
+    fn rest(&self) {
+        let mut kernel = self.shared.kernel();
+        if kernel.open == 0 {
+            kernel.probes.detach();
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let kernel = self.shared.kernel();
+        Facts {
+            probe_set: kernel.probes.set_name(),
+            race_free: kernel.probes.race_free(),
+            attached: kernel.probes.attached(),
+            not_covered: kernel.probes.not_covered(),
+            events: self.shared.events.load(Ordering::Relaxed),
+            lost: self.shared.lost.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How the paths of a job are written.
+fn forms(root: &JobRoot, uid: u32) -> Result<Forms, RecordError> {
+    let user = User::from_uid(Uid::from_raw(uid))
+        .map_err(|errno| sentence(format!("cannot look up uid {uid}: {errno}")))?;
+    let home = user.map(|user| {
+        let home = user.dir.as_os_str().as_bytes();
+        root.real(home).unwrap_or_else(|| home.to_vec())
+    });
+    Forms::new(root.root_path(), home.as_deref(), uid).map_err(sentence)
+}
+
+/// What the drain hands events to.
+struct Taker {
+    shared: Arc<Shared>,
+    session: Arc<Mutex<Session>>,
+    stream: Arc<Stream>,
+}
+
+/// A session, even after a panic while it was used: what it then lacks, its counts tell.
+fn lock(session: &Mutex<Session>) -> MutexGuard<'_, Session> {
+    session.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Take for Taker {
+    fn take(&mut self, event: Event) {
+        self.shared.events.fetch_add(1, Ordering::Relaxed);
+        let mut session = lock(&self.session);
+        // Sent under the lock, so that whoever begins to follow gets each event once.
+        if let Some(event) = session.apply(event, self.stream.is_read()) {
+            self.stream.send(event);
+        }
+    }
+
+    fn reject(&mut self, error: DecodeError) {
+        tracing::warn!(%error, "a record of the probes could not be read");
+        lock(&self.session).reject();
+    }
+}
+
+/// A recording that goes on.
+struct Open {
+    slot: JobSlot,
+    drain: Drain<Taker>,
+    session: Arc<Mutex<Session>>,
+}
+
+/// One job's recording.
+struct ProbeRecording {
+    shared: Arc<Shared>,
+    /// `None` once it is closed.
+    open: Option<Open>,
+    stream: Arc<Stream>,
+    rules: Option<Arc<Rules>>,
+}
+
+impl Recording for ProbeRecording {
+    fn events(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.drain.events())
+    }
+
+    fn follow(&self, backlog: bool) -> Subscription {
+        let Some(open) = &self.open else {
+            return Subscription {
+                backlog: Vec::new(),
+                live: self.stream.subscribe(),
+            };
+        };
+        let session = lock(&open.session);
+        Subscription {
+            backlog: if backlog {
+                session.backlog()
+            } else {
+                Vec::new()
+            },
+            live: self.stream.subscribe(),
+        }
+    }
+
+    fn cpu_budget(&self) -> Option<u64> {
+        self.rules.as_ref().map(|rules| rules.contract().cpu_budget)
+    }
+
+    fn close(mut self: Box<Self>, closing: Closing) -> Result<Recorded, RecordError> {
+        let closed = || sentence("the recording was closed before");
+        let Open {
+            slot,
+            drain,
+            session,
+        } = self.open.take().ok_or_else(closed)?;
+        // In this order: nothing is written to the ring any more when its end is looked for.
+        let counters = self.shared.close(slot).map_err(sentence)?;
+        drop(drain.finish().map_err(sentence)?);
+        let mut session = Arc::into_inner(session)
+            .ok_or_else(closed)?
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(entered) = closing.entered {
+            let pid = u32::try_from(entered.pid).unwrap_or(0);
+            for inherited in &entered.inherited {
+                session.inherited(pid, inherited.target.as_os_str().as_bytes());
+            }
+        }
+        let leftovers: Vec<u32> = closing
+            .leftovers
+            .iter()
+            .filter_map(|member| u32::try_from(member.pid).ok())
+            .collect();
+        session.leftovers(&leftovers);
+        let kernel = self.shared.kernel();
+        let race_free = kernel.probes.race_free();
+        drop(kernel);
+        let record = session.seal(session::Closing {
+            counters,
+            user_usec: closing.user_usec,
+            probe_set: ProbeSet::Tracepoint,
+            race_free,
+            unseen: BTreeSet::new(),
+            lost: closing
+                .lost
+                .into_iter()
+                .map(|(kind, count)| (kind.to_owned(), count))
+                .collect(),
+            time_limit: LOOK_PATIENCE,
+        });
+        Ok(Recorded {
+            recording: record.recording,
+            evidence: record.evidence,
+            rules: self.rules.take(),
+            ignored: record.ignored,
+        })
+    }
+}
+
+impl Drop for ProbeRecording {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take()
+            && let Err(error) = self.shared.close(open.slot)
+        {
+            tracing::error!(%error, "the recording of a lost job stays in the kernel");
+        }
+    }
+}
