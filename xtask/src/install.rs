@@ -1,7 +1,7 @@
 //! `cargo xtask install`: the binaries and what makes them a service, where an administrator's own programs live.
 
 use std::{
-    fs,
+    fs::{self, File},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
@@ -23,11 +23,28 @@ struct Item {
     is_configuration: bool,
 }
 
+/// Where the completions of each shell go, relative to the root.
+const COMPLETIONS: [(&str, &str); 3] = [
+    (
+        "bash",
+        "usr/local/share/bash-completion/completions/capgate",
+    ),
+    (
+        "fish",
+        "usr/local/share/fish/vendor_completions.d/capgate.fish",
+    ),
+    ("zsh", "usr/local/share/zsh/site-functions/_capgate"),
+];
+
+/// Where the manual pages go, relative to the root.
+const MANUAL: &str = "usr/local/share/man/man1";
+
 /// Builds and installs below `root`. On the running system the group and the directories are made too.
 pub(crate) fn service(root: &Path) -> Result<()> {
     build::binaries()?;
     let target = workspace::target().join("release");
     copy(&items(&target), root)?;
+    generate(&target.join("capgate"), root)?;
     if root != Path::new("/") {
         return Ok(());
     }
@@ -92,11 +109,37 @@ fn copy(items: &[Item], root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Has capgate write its manual pages and completions.
+fn generate(capgate: &Path, root: &Path) -> Result<()> {
+    let manual = root.join(MANUAL);
+    make_dir(&manual)?;
+    workspace::run(Command::new(capgate).args(["man", "--dir"]).arg(&manual))?;
+    for (shell, target) in COMPLETIONS {
+        let target = root.join(target);
+        target.parent().map_or(Ok(()), make_dir)?;
+        let script =
+            File::create(&target).with_context(|| format!("cannot write {}", target.display()))?;
+        workspace::run(
+            Command::new(capgate)
+                .args(["completions", shell])
+                .stdout(script),
+        )?;
+    }
+    eprintln!(
+        "xtask: installed manual pages and completions below {}",
+        root.join("usr/local/share").display()
+    );
+    Ok(())
+}
+
+/// Makes a directory and those above it.
+fn make_dir(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
 /// Copies one file by way of a new one: a program that runs cannot be overwritten, and a reader sees either all or nothing.
 fn install(source: &Path, target: &Path, mode: u32) -> Result<()> {
-    if let Some(dir) = target.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    }
+    target.parent().map_or(Ok(()), make_dir)?;
     let new = target.with_extension("new");
     fs::copy(source, &new).with_context(|| format!("cannot copy {}", source.display()))?;
     fs::set_permissions(&new, fs::Permissions::from_mode(mode)).context("cannot set its mode")?;
@@ -132,6 +175,17 @@ mod tests {
         }
         assert_eq!(mode("usr/local/bin/capgated"), 0o755);
         assert!(!dir.path().join("root/usr/local/bin/capgate.new").exists());
+    }
+
+    #[test]
+    fn manual_pages_and_completions_come_from_the_client() {
+        let dir = tempfile::tempdir().unwrap();
+        generate(Path::new("/bin/echo"), dir.path()).unwrap();
+        assert!(dir.path().join(MANUAL).is_dir());
+        for (shell, target) in COMPLETIONS {
+            let script = fs::read_to_string(dir.path().join(target)).unwrap();
+            assert_eq!(script, format!("completions {shell}\n"));
+        }
     }
 
     #[test]
