@@ -123,7 +123,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "socket")]
     pub(crate) local: bool,
     /// Force a probe set of the private daemon
-    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word(), ledger::ProbeSet::Fentry.word()])]
+    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word()])]
     pub(crate) probe_set: Option<String>,
     /// Which daemon.
     #[command(flatten)]

@@ -141,8 +141,9 @@ fn service(args: &DoctorArgs) -> Vec<Fact> {
             facts.push(if status.race_free {
                 Fact::ok("probe set", set)
             } else {
-                Fact::note("probe set", format!("{set}, not race-free"))
-                    .but("right for cooperative code; contracts with `require_race_free` need the fentry set")
+                Fact::note("probe set", format!("{set}, not race-free")).but(
+                    "right for cooperative code; contracts with `require_race_free` end incomplete",
+                )
             });
             if !status.not_covered.is_empty() {
                 facts.push(Fact::note(

@@ -66,6 +66,10 @@ const NO_ENTRY: i32 = -2;
 /// Blind spots that are found here, beside those of `UNSEEN_NAMES`.
 const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
 const UNSEEN_PTRACE: &str = "ptrace";
+const UNSEEN_CORE_DUMP: &str = "core_dump";
+
+/// In an exit code: the kernel wrote a core (wait(2), `WCOREDUMP`).
+const CORE_DUMPED: u32 = 0x80;
 
 /// Bounds on one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,8 +299,12 @@ impl Session {
                 }
                 (Op::Fork, What::Process(child.tgid))
             }
-            Fact::Exit { .. } => {
+            Fact::Exit { code } => {
                 self.processes.exited(&task);
+                // The kernel wrote the file itself, without a system call of the job.
+                if code & CORE_DUMPED != 0 {
+                    self.unsee(UNSEEN_CORE_DUMP, &moment);
+                }
                 (Op::Exit, What::Nothing)
             }
             Fact::Move {

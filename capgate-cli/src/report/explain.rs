@@ -3,6 +3,7 @@
 use capgate_common::{
     compare::{Finding, NameDifference, Note, Reason},
     escapes,
+    event::KIND_NAMES,
     evidence::{Column, Entry, Process},
     outcome::{LOST_INTERRUPTED, LOST_LEASE},
     verdict::Verdict,
@@ -116,19 +117,26 @@ fn incomplete(reason: &Reason) -> (Phrase, Vec<Item>, Phrase) {
         Reason::Lost { kind, .. } if kind == LOST_INTERRUPTED || kind == LOST_LEASE => {
             Phrase::words("run it again and let it end by itself")
         }
-        Reason::Lost { .. } => Phrase::words("run it again; if it happens again raise ")
-            .and_name("ring_bytes")
-            .and(" in ")
-            .and_name("/etc/capgate/capgated.toml")
-            .and(", or split the job"),
+        // The kernel counts what a full ring had no room for under the record's kind.
+        Reason::Lost { kind, .. } if KIND_NAMES.contains(&kind.as_str()) => {
+            Phrase::words("run it again; if it happens again raise ")
+                .and_name("ring_bytes")
+                .and(" in ")
+                .and_name("/etc/capgate/capgated.toml")
+                .and(", or split the job")
+        }
+        Reason::Lost { kind, .. } => Phrase::words("look up ")
+            .and_name(kind)
+            .and(" in docs/limits.md: it says what the job did that cannot be told, and what to do instead"),
         Reason::Unseen { .. } => {
             Phrase::words("if a human accepts that blind spot, add its name to ")
                 .and_name("allow_unseen")
                 .and(" of the contract")
         }
         Reason::NotRaceFree => {
-            Phrase::words("record on a host with the fentry probe set, or drop ")
+            Phrase::words("no probe set of this release is race-free: drop ")
                 .and_name("require_race_free")
+                .and(", from the contract or from the daemon's configuration")
         }
     };
     let item = Item {
