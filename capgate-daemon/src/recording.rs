@@ -181,7 +181,8 @@ impl Recorder for ProbeRecorder {
                 session,
             }),
             stream: opening.stream,
-            rules,
+            // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
+            rules: rules.filter(|_| !start.record),
         }))
     }
 

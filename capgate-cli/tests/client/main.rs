@@ -1,11 +1,14 @@
-//! The client alone: what it says, how it wraps a command, what it leaves behind. The other end of the socket is a stand-in that
-//! speaks the protocol and records nothing, so that these tests need neither root nor a kernel with BTF.
+//! The real `capgate` in fresh directories: what it says, how it wraps a command, what it leaves behind.
+//!
+//! In most tests the other end of the socket is a stand-in that speaks the protocol and records nothing, since the client's own
+//! behaviour does not depend on what is recorded. The tests in `real` have the real daemon, and look at both together.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod errors;
 mod files;
 mod gate;
 mod host;
+mod real;
 mod signals;
 mod stand;
 mod stand_in;

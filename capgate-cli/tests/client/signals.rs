@@ -11,7 +11,7 @@ use nix::{
 use crate::stand::{Stand, Watched, is_alive, output, state, text, until};
 
 /// Says each signal that it gets; ends with status 0 at SIGUSR2, and by itself after a while.
-const REPORTER: &str = r#"
+pub(crate) const REPORTER: &str = r#"
     for my $signal (qw(HUP INT QUIT TERM USR1 WINCH CONT URG ALRM NUM40)) {
         $SIG{$signal} = sub { syswrite STDOUT, "$signal\n" };
     }
@@ -22,7 +22,7 @@ const REPORTER: &str = r#"
 "#;
 
 /// What it says of each; WINCH, CONT and the like are harmless everywhere else.
-const NAMES: [(i32, &str); 10] = [
+pub(crate) const NAMES: [(i32, &str); 10] = [
     (libc::SIGHUP, "HUP"),
     (libc::SIGINT, "INT"),
     (libc::SIGQUIT, "QUIT"),
@@ -35,7 +35,7 @@ const NAMES: [(i32, &str); 10] = [
     (libc::SIGTERM, "TERM"),
 ];
 
-fn kill(pid: i32, signal: i32) {
+pub(crate) fn kill(pid: i32, signal: i32) {
     // SAFETY: kill(2) has no memory effects; nix knows no real-time signals.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
@@ -64,7 +64,7 @@ fn is_pending(pid: Pid) -> bool {
 }
 
 /// Signals the group, and waits until the client has taken it: two signals of one kind that wait together are one.
-fn signal_group(client: &mut Watched, signal: i32, name: &str) {
+pub(crate) fn signal_group(client: &mut Watched, signal: i32, name: &str) {
     let pid = client.pid();
     kill(-pid.as_raw(), signal);
     assert_eq!(client.line(), name);

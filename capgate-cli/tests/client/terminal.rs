@@ -32,7 +32,7 @@ const REPORTER: &str = r#"
 "#;
 
 /// A terminal, and a program that leads its session.
-struct Terminal {
+pub(crate) struct Terminal {
     master: Option<OwnedFd>,
     screen: Arc<(Mutex<Vec<u8>>, Condvar)>,
     /// How much of the screen has been looked at.
@@ -41,7 +41,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let size = Winsize {
             ws_row: 24,
             ws_col: 80,
@@ -97,14 +97,14 @@ impl Terminal {
         }
     }
 
-    fn type_in(&mut self, keys: &str) {
+    pub(crate) fn type_in(&mut self, keys: &str) {
         let master = self.master.as_ref().unwrap().try_clone().unwrap();
         File::from(master).write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until `words` appear, after what was expected before; comes back with what came up to there.
     #[track_caller]
-    fn expect(&mut self, words: &str) -> String {
+    pub(crate) fn expect(&mut self, words: &str) -> String {
         let (screen, changed) = &*self.screen;
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut screen = screen.lock().unwrap();
@@ -146,7 +146,7 @@ impl Terminal {
         assert_eq!(done, 0);
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         until("the program on the terminal ends", || {
             status = self.child.try_wait().unwrap();

@@ -1,0 +1,6 @@
+//! With the real daemon.
+
+mod gate;
+mod service;
+mod stream;
+mod wrapper;
