@@ -1,5 +1,6 @@
 //! The project's own tasks, as `cargo xtask TASK`.
 
+mod bench;
 mod build;
 mod capability;
 mod install;
@@ -15,6 +16,8 @@ mod workspace;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+
+use bench::load;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own tasks")]
@@ -41,6 +44,21 @@ enum Task {
     Test,
     /// Check format, clippy and dependencies of both workspaces.
     Lint,
+    /// Print what recording costs, as ratios to a bare run. Needs root.
+    Bench {
+        /// Only these rows: open-read, open-write, open-new, exec, udp-connect, getppid, suite, start-end.
+        only: Vec<String>,
+    },
+    /// Call one thing in a loop and print nanoseconds per call: a part of `bench`.
+    #[command(hide = true)]
+    Load {
+        /// What is called.
+        kind: load::Kind,
+        /// How often.
+        count: u32,
+        /// An empty directory for its files.
+        dir: PathBuf,
+    },
     /// Build, then copy binaries, unit and configuration to where a service has them.
     Install {
         /// Install below this directory, for a package, and touch nothing else.
@@ -55,6 +73,8 @@ fn main() -> ExitCode {
         Task::Run { options, command } => succeed(run::in_local_job(options, command)),
         Task::Test => test::all(),
         Task::Lint => succeed(lint::all()),
+        Task::Bench { only } => succeed(bench::measure(&only)),
+        Task::Load { kind, count, dir } => succeed(load::run(kind, count, &dir)),
         Task::Install { root } => succeed(install::service(&root)),
     };
     done.unwrap_or_else(|e| {
