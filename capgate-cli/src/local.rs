@@ -276,24 +276,37 @@ fn elevated(program: &Path, signals: &Signals) -> anyhow::Result<Command> {
             "cannot start a private {PROGRAM}: it needs root, and there is no sudo; run as root, or use the service without --local"
         );
     };
-    // Asks for a password now, while this process is in the foreground; the daemon will not be.
-    let mut ask = Command::new(&sudo);
-    ask.arg("--validate");
-    if !io::IsTerminal::is_terminal(&io::stdin()) {
-        ask.arg("--non-interactive");
-    }
-    signals.inherited.give_on(&mut ask);
-    let asked = ask
-        .status()
-        .with_context(|| format!("cannot run {}", shown(&sudo)))?;
-    if !asked.success() {
-        bail!(
-            "cannot start a private {PROGRAM}: sudo does not let this user start it; run as root, or use the service without --local"
-        );
+    if io::IsTerminal::is_terminal(&io::stdin()) && !lets_through(&sudo, program) {
+        // Asks for a password now, while this process is in the foreground; the daemon will not be.
+        let mut ask = Command::new(&sudo);
+        ask.arg("--validate");
+        signals.inherited.give_on(&mut ask);
+        let asked = ask
+            .status()
+            .with_context(|| format!("cannot run {}", shown(&sudo)))?;
+        if !asked.success() {
+            bail!(
+                "cannot start a private {PROGRAM}: sudo does not let this user start it; run as root, or use the service without --local"
+            );
+        }
     }
     let mut command = Command::new(sudo);
     command.arg("--non-interactive").arg("--").arg(program);
     Ok(command)
+}
+
+/// Whether sudo starts the daemon's program without asking.
+fn lets_through(sudo: &Path, program: &Path) -> bool {
+    let mut probe = Command::new(sudo);
+    probe
+        .arg("--non-interactive")
+        .arg("--")
+        .arg(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
 }
 
 /// An executable file of this name in PATH.

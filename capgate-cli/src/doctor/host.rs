@@ -114,6 +114,7 @@ fn lockdown(text: &str) -> Fact {
         .split_whitespace()
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     match active {
+        None if text.is_empty() => Fact::note(name, "unknown: securityfs is not mounted"),
         None => Fact::ok(name, "none"),
         Some("confidentiality") => Fact::bad(
             name,
@@ -225,7 +226,7 @@ mod tests {
             ("[none] integrity confidentiality", Level::Ok),
             ("none [integrity] confidentiality", Level::Ok),
             ("none integrity [confidentiality]", Level::Bad),
-            ("", Level::Ok),
+            ("", Level::Note),
         ] {
             assert_eq!(lockdown(text).level, level, "{text}");
         }
