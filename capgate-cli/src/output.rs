@@ -177,19 +177,15 @@ impl Output {
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<()> {
         let (name, mut file) = self.create_new()?;
-        let written = file
-            .write_all(bytes)
-            // A disk that fills up later must not leave an empty file under the final name.
-            .and_then(|()| file.sync_all())
-            .and_then(|()| {
-                fcntl::renameat(
-                    &self.directory,
-                    name.as_os_str(),
-                    &self.directory,
-                    self.name.as_os_str(),
-                )
-                .map_err(io::Error::from)
-            });
+        let written = file.write_all(bytes).and_then(|()| {
+            fcntl::renameat(
+                &self.directory,
+                name.as_os_str(),
+                &self.directory,
+                self.name.as_os_str(),
+            )
+            .map_err(io::Error::from)
+        });
         if written.is_err() {
             // The first error is the one to tell.
             let _ = unistd::unlinkat(

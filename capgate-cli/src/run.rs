@@ -164,7 +164,12 @@ impl Plan {
             (None, Format::Human) => {
                 report::to_stderr(&format!("{text}  ledger: {}\n", shown(self.ledger.path())))
             }
-            (None, _) => report::to_stdout(&text).context("cannot write the report to stdout")?,
+            (None, format) => {
+                // A workflow command begins a line, and the job may have left one open.
+                let start = if format == Format::Github { "\n" } else { "" };
+                report::to_stdout(&format!("{start}{text}"))
+                    .context("cannot write the report to stdout")?;
+            }
         }
         Ok(exit_code)
     }

@@ -109,26 +109,21 @@ impl Signals {
     /// all of them.
     ///
     /// # Errors
-    /// When the witness cannot be asked.
+    /// When the kernel refuses.
     pub(crate) fn forward_all(&mut self, command: Pid) -> io::Result<Vec<c_int>> {
-        if let Some(witness) = &mut self.witness {
-            witness.relieve()?;
-        }
+        self.ask(Witness::relieve);
         let mut taken = Vec::new();
         while let Some(signal) = self.next()? {
-            self.forward(signal, command)?;
+            self.forward(signal, command);
             taken.push(signal);
         }
-        self.settle()?;
+        self.ask(Witness::settle);
         Ok(taken)
     }
 
-    fn forward(&mut self, signal: c_int, command: Pid) -> io::Result<()> {
+    fn forward(&mut self, signal: c_int, command: Pid) {
         // The witness has to be asked in any case: what it keeps belongs to this signal.
-        let to_the_group = match &mut self.witness {
-            Some(witness) => witness.saw(signal)?,
-            None => false,
-        };
+        let to_the_group = self.ask(|witness| witness.saw(signal)).unwrap_or(false);
         // A command that made a group of its own, as an interactive shell does, gets nothing through this one.
         let same_group = unistd::getpgid(Some(command)) == Ok(unistd::getpgrp());
         if !(to_the_group && same_group) {
@@ -136,14 +131,16 @@ impl Signals {
             // may not be signalled (sudo) could not have been signalled by the sender either.
             unsafe { libc::kill(command.as_raw(), signal) };
         }
-        Ok(())
     }
 
-    fn settle(&mut self) -> io::Result<()> {
-        match &mut self.witness {
-            Some(witness) => witness.settle(),
-            None => Ok(()),
+    /// Asks the witness. One that cannot do its work, as when no more processes may be made, is given up: the command then gets a
+    /// signal twice rather than not at all, and the job goes on.
+    fn ask<T>(&mut self, question: impl FnOnce(&mut Witness) -> io::Result<T>) -> Option<T> {
+        let answer = question(self.witness.as_mut()?);
+        if answer.is_err() {
+            self.witness = None;
         }
+        answer.ok()
     }
 
     /// Stops this process as the command was stopped, so that whoever waits for it sees a stopped job; comes back when it is
@@ -165,7 +162,8 @@ impl Signals {
         // Stopped here. In an orphaned group, where nobody could continue it, the kernel lets it go on at once.
         only.thread_block()?;
         // That copy was the group's, if it was anybody's, and this process has answered to it.
-        self.settle()
+        self.ask(Witness::settle);
+        Ok(())
     }
 }
 

@@ -191,13 +191,46 @@ fn other_formats_go_to_stdout_after_the_job() {
         ("github", "::error title=capgate::net (job"),
     ] {
         let change = |it: &mut Manner| it.recording = recording(&["192.0.2.7:9"], &[]);
-        let output = run(change, &["--format", format], &["echo", "from the job"]);
+        let output = run(change, &["--format", format], &["printf", "from the job"]);
         let stdout = text(&output.stdout);
-        let report = stdout.strip_prefix("from the job\n").unwrap();
+        let report = stdout.strip_prefix("from the job").unwrap().trim_start();
         assert!(report.starts_with(start), "{report}");
         assert!(report.contains("192.0.2.7:9"));
         assert_eq!(text(&output.stderr), "");
         assert_eq!(output.status.code(), Some(120));
+    }
+}
+
+#[test]
+fn no_option_loses_the_exit_code() {
+    let options: [&[&str]; 9] = [
+        &["--format", "human"],
+        &["--format", "json"],
+        &["--format", "markdown"],
+        &["--format", "github"],
+        &["--report", "r"],
+        &["--format", "json", "--report", "r"],
+        &["--ledger", "l", "--evidence", "e"],
+        &["--label", "x", "--root", "."],
+        &["--contract", "tests/capability.ledger.json"],
+    ];
+    for options in options {
+        let different = |it: &mut Manner| it.recording = recording(&["192.0.2.7:9"], &[]);
+        assert_eq!(
+            run(|_| {}, options, &["true"]).status.code(),
+            Some(0),
+            "{options:?}"
+        );
+        assert_eq!(
+            run(different, options, &["true"]).status.code(),
+            Some(120),
+            "{options:?}"
+        );
+        assert_eq!(
+            run(different, options, &["false"]).status.code(),
+            Some(1),
+            "{options:?}"
+        );
     }
 }
 

@@ -131,6 +131,22 @@ fn a_manager_that_signals_everyone_one_by_one_gives_one_copy() {
 }
 
 #[test]
+fn a_client_whose_helper_was_killed_still_forwards() {
+    let stand = Stand::new();
+    let (mut client, pid) = reporter(&stand);
+    for child in children(client.pid()) {
+        if child != pid {
+            kill(child, libc::SIGKILL);
+        }
+    }
+    for _ in 0..3 {
+        kill(client.pid().as_raw(), libc::SIGUSR1);
+        assert_eq!(client.line(), "USR1");
+    }
+    nothing_more(client, pid);
+}
+
+#[test]
 fn a_signal_by_name_means_the_client_alone() {
     let stand = Stand::new();
     let label = format!("only-this-one-{}", std::process::id());

@@ -257,14 +257,17 @@ fn a_shell_stops_and_continues_the_job() {
         .env("HISTFILE", "");
     let mut terminal = Terminal::start(&mut shell);
     terminal.expect("prompt> ");
+    // A cat that says when it begins and goes on: only then is the terminal its own and not the shell's.
+    let cat =
+        r#"perl -pe 'BEGIN { $| = 1; $SIG{CONT} = sub { print "go on\n" }; print "beg", "un\n" }'"#;
     let line = format!(
-        "{} run --socket {} -- cat\n",
+        "{} run --socket {} -- {cat}\n",
         env!("CARGO_BIN_EXE_capgate"),
         stand.outside("sock").display()
     );
     terminal.type_in(&line);
-    terminal.expect("-- cat\r\n");
-    // It reads what is typed: once by the terminal's echo, once by cat.
+    terminal.expect("begun\r\n");
+    // It reads what is typed: once by the terminal's echo, once by itself.
     terminal.type_in("one\n");
     terminal.expect("one\r\none\r\n");
     for word in ["two", "three"] {
@@ -272,12 +275,13 @@ fn a_shell_stops_and_continues_the_job() {
         terminal.expect("Stopped");
         terminal.expect("prompt> ");
         terminal.type_in("fg\n");
-        terminal.expect("-- cat\r\n");
+        terminal.expect("go on\r\n");
         terminal.type_in(&format!("{word}\n"));
         terminal.expect(&format!("{word}\r\n{word}\r\n"));
     }
     // In the background it may not read from the terminal, and stops.
     terminal.type_in("\x1a");
+    terminal.expect("Stopped");
     terminal.expect("prompt> ");
     terminal.type_in("bg\n");
     terminal.expect("prompt> ");
@@ -286,7 +290,7 @@ fn a_shell_stops_and_continues_the_job() {
         terminal.expect("prompt> ").contains("Stopped")
     });
     terminal.type_in("fg\n");
-    terminal.expect("-- cat\r\n");
+    terminal.expect("go on\r\n");
     terminal.type_in("four\n");
     terminal.expect("four\r\nfour\r\n");
     terminal.type_in("\x04");

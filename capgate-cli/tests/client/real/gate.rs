@@ -1,6 +1,6 @@
 //! The table of exit codes by what jobs really do, through the service and with a private daemon.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::process::CommandExt, process::Command};
 
 use capgate_common::{evidence::Evidence, verdict::Verdict};
 
@@ -325,6 +325,25 @@ fn a_private_daemon_gates_one_job_and_leaves_nothing() {
     assert_eq!(report["ledger"]["write_paths"], serde_json::json!(["new"]));
     assert_eq!(cgroups_of(report["job"].as_str().unwrap()), 0);
     assert_eq!(repository.left(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn little_locked_memory_is_enough() {
+    let repository = Repository::new();
+    let mut run = repository.run_local(&[], &["true"]);
+    // SAFETY: setrlimit is async-signal-safe.
+    unsafe {
+        run.pre_exec(|| {
+            let limit = libc::rlimit {
+                rlim_cur: 64 << 10,
+                rlim_max: 64 << 10,
+            };
+            libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit);
+            Ok(())
+        })
+    };
+    let output = output(&mut run);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]
