@@ -14,14 +14,15 @@ use capgate_common::{
 use hashbrown::HashMap;
 
 use crate::{
+    ending::{self, Outcome, Written},
     look::{End, Look},
+    loss,
     names::{NameId, Names},
     process::{Image, ImageId, Processes, Program},
     resolve::Resolver,
     seen::Seen,
-    session::loss,
-    sockets::{self, Standing},
-    writes::{self, Outcome, Writes, Written},
+    sockets::standing::{self, Standing},
+    writes::Writes,
 };
 
 /// Most members of each list of evidence; the last one then says how many more there were.
@@ -190,7 +191,7 @@ impl<'a> Columns<'a> {
     }
 
     /// The column `writes`, and what does not count of it.
-    pub fn writes(&mut self, concluded: &writes::Concluded) {
+    pub fn writes(&mut self, concluded: &ending::Concluded) {
         for &Written {
             name,
             outcome,
@@ -229,7 +230,7 @@ impl<'a> Columns<'a> {
     }
 
     /// A name that must not be written down, since it may be random: its directory is, the nearest one that is there or was.
-    fn write_in(&mut self, concluded: &writes::Concluded, name: NameId, form: Form, seen: &Seen) {
+    fn write_in(&mut self, concluded: &ending::Concluded, name: NameId, form: Form, seen: &Seen) {
         if self.ignores(&form.entry) {
             self.ignored.add(form.entry, seen);
             return;
@@ -278,8 +279,8 @@ impl<'a> Columns<'a> {
     }
 
     /// The column `net`, what does not count of it, and the services among it that start processes for others.
-    pub fn net(&mut self, concluded: Vec<sockets::Concluded>) {
-        for sockets::Concluded {
+    pub fn net(&mut self, concluded: Vec<standing::Concluded>) {
+        for standing::Concluded {
             entry,
             standing,
             seen,

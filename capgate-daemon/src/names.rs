@@ -64,8 +64,8 @@ pub enum Origin {
     /// Not known.
     #[default]
     Unknown,
-    /// The job made it.
-    Made,
+    /// The job made it, at that name.
+    Made(NameId),
     /// It is what was at that name before the job.
     Before(NameId),
 }
@@ -309,7 +309,7 @@ impl Names {
             id,
             Now {
                 target,
-                ..Now::present(kind, Origin::Made)
+                ..Now::present(kind, Origin::Made(id))
             },
         );
     }

@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use crate::{
     event::{KernelPath, Named, Task},
     look::{At, Look},
-    names::{Full, Kind, NameId, Names, Presence},
+    names::{Full, Kind, NameId, Names, Now, Origin, Presence},
     process::Processes,
 };
 
@@ -171,6 +171,10 @@ impl Resolver {
         } else {
             self.kernel_path(names, processes, &named.base)?
         };
+        if !named.string.is_empty() && names.now(base).presence == Presence::Unknown {
+            // The kernel started there.
+            names.set(base, Now::present(Kind::Directory, Origin::Before(base)));
+        }
         if absolute && base != self.slash {
             self.other_root = true;
         }

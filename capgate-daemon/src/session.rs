@@ -22,46 +22,18 @@ use hashbrown::HashMap;
 
 use crate::{
     columns::{self, Columns},
-    event::{
-        Event, Exec, Fact, File, Inet, KernelPath, Membership, Name, NameOp, Named, Socket,
-        SocketOp, Task, Unix,
-    },
-    look::{Look, Netns},
-    names::{Full, Kind, NameId, Names, Now, Origin},
-    normalise::{self, Subject},
-    process::{ImageId, Processes, Program},
+    event::{Event, Fact, KernelPath, Named, Task},
+    look::Look,
+    loss,
+    names::{Full, NameId, Names},
+    process::{Processes, Program},
     resolve::{Resolver, Unresolved},
     seen::{Moment, Op, Seen},
-    sockets::{Destination, Sockets},
+    sockets::Sockets,
     told::{Backlog, Told, What},
-    writes::Writes,
+    touch::Touch,
+    writes::{Ground, Writes},
 };
-
-/// Kinds of loss that this room counts; those of the kernel's rings are called as their records, see `KIND_NAMES`.
-pub mod loss {
-    /// Records that could not be decoded.
-    pub const REJECTED: &str = "rejected";
-    /// Records with data missing.
-    pub const DAMAGED: &str = "damaged";
-    /// Names that were needed and could not be resolved.
-    pub const UNRESOLVED: &str = "unresolved";
-    /// Events of processes in another mount namespace, whose names mean something else.
-    pub const MOUNT_NAMESPACE: &str = "mount_namespace";
-    /// Facts for which the session's memory had no room.
-    pub const MEMORY: &str = "memory";
-    /// Events beyond the most that are taken.
-    pub const EVENTS: &str = "events";
-    /// Records that the kernel sent and nobody read.
-    pub const UNREAD: &str = "unread";
-    /// Records whose counts do not add up.
-    pub const UNACCOUNTED: &str = "unaccounted";
-}
-
-/// `AT_` flags (include/uapi/linux/fcntl.h).
-const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
-const AT_SYMLINK_FOLLOW: u32 = 0x400;
-/// `ENOENT` (include/uapi/asm-generic/errno-base.h), as system calls return it.
-const NO_ENTRY: i32 = -2;
 
 /// Blind spots that are found here, beside those of `UNSEEN_NAMES`.
 const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
@@ -102,7 +74,7 @@ pub struct JobView {
     pub forms: Forms,
     /// The contract, made ready; `None` to record only.
     pub rules: Option<Arc<Rules>>,
-    /// The contract's file in the work tree, as a path of the job's mount tree.
+    /// The contract's file in the work tree, absolute, as the client calls it.
     pub contract_path: Option<Vec<u8>>,
     /// Temporary directories beside `/tmp`, `/var/tmp` and `/dev/shm`: the client's `TMPDIR`, symbolic links resolved.
     pub temp_dirs: Vec<Vec<u8>>,
@@ -147,7 +119,9 @@ pub struct Record {
 
 /// The contract's file in the work tree.
 struct ContractFile {
-    name: NameId,
+    /// Its name, and where that leads if it is a symbolic link.
+    names: Vec<NameId>,
+    /// Device and inode, if it is there.
     identity: Option<(u32, u64)>,
 }
 
@@ -170,8 +144,7 @@ pub struct Session {
     temp_dirs: Vec<NameId>,
     mnt_ns: u32,
     started_ns: u64,
-    names: Names,
-    resolver: Resolver,
+    ground: Ground,
     processes: Processes,
     writes: Writes,
     sockets: Sockets,
@@ -207,7 +180,8 @@ impl Session {
             limits,
         } = view;
         let mut names = Names::new(limits.names, limits.bytes);
-        let resolver = Resolver::new(&mut names, &slash)?;
+        let mut resolver = Resolver::new(&mut names, &slash)?;
+        let processes = Processes::new(limits.bytes);
         let mut temp = Vec::with_capacity(temp_dirs.len() + 3);
         for path in [&b"/tmp"[..], b"/var/tmp", b"/dev/shm"] {
             temp.push(names.path(path)?);
@@ -218,13 +192,35 @@ impl Session {
         {
             temp.push(names.path(path)?);
         }
-        let contract = match contract_path {
-            Some(path) => Some(ContractFile {
-                name: names.path(&path)?,
-                identity: look.identity(&path),
-            }),
-            None => None,
-        };
+        let contract = contract_path.map(|path| {
+            let base = KernelPath {
+                bytes: slash,
+                absolute: true,
+                ..KernelPath::default()
+            };
+            let named = Named {
+                base,
+                string: path,
+                broken: false,
+            };
+            let nobody = Task {
+                tgid: 0,
+                tid: 0,
+                start_ns: 0,
+            };
+            // A link at its place is the contract as much as the file behind it.
+            let mut resolve =
+                |follow| resolver.name(&mut names, &*look, &processes, &nobody, &named, follow);
+            let names_of = [resolve(false), resolve(true)];
+            let found: Vec<NameId> = names_of.into_iter().flatten().collect();
+            let identity = found
+                .last()
+                .and_then(|&name| look.identity(&names.bytes(name)));
+            ContractFile {
+                names: found,
+                identity,
+            }
+        });
         Ok(Self {
             look,
             forms,
@@ -233,9 +229,8 @@ impl Session {
             temp_dirs: temp,
             mnt_ns,
             started_ns,
-            names,
-            resolver,
-            processes: Processes::new(limits.bytes),
+            ground: Ground { names, resolver },
+            processes,
             writes: Writes::new(limits.names),
             sockets: Sockets::new(limits.names),
             execs: HashMap::new(),
@@ -363,7 +358,7 @@ impl Session {
             count: 1,
             first_ms: 0,
             by: by
-                .map(|image| columns::process(image, &self.names, &self.forms))
+                .map(|image| columns::process(image, &self.ground.names, &self.forms))
                 .collect(),
         });
     }
@@ -373,7 +368,7 @@ impl Session {
         for &pid in pids {
             let image = self.processes.get(self.processes.last_image(pid));
             self.leftovers.push(match image {
-                Some(image) => columns::process(image, &self.names, &self.forms),
+                Some(image) => columns::process(image, &self.ground.names, &self.forms),
                 None => Process {
                     pid,
                     exe: String::new(),
@@ -412,7 +407,8 @@ impl Session {
             recording.lose(kind, *count);
         }
 
-        *self.lost.entry(loss::UNRESOLVED).or_default() += self.writes.follow_links();
+        *self.lost.entry(loss::UNRESOLVED).or_default() +=
+            self.writes.follow_links() + self.writes.doubts();
         self.contract_written();
         let unseen = std::mem::take(&mut self.unseen);
         recording.coverage.unseen.extend(closing.unseen);
@@ -427,19 +423,19 @@ impl Session {
             .saturating_add(u64::try_from(closing.time_limit.as_nanos()).unwrap_or(u64::MAX));
         let (ends, unknown) = columns::ends(
             &self.writes,
-            &self.names,
-            &self.resolver,
+            &self.ground.names,
+            &self.ground.resolver,
             &*self.look,
             deadline,
         );
-        let concluded = self.writes.conclude(&self.names, &ends);
+        let concluded = self.writes.conclude(&self.ground.names, &ends);
         *self.lost.entry(loss::UNRESOLVED).or_default() += unknown;
         for (kind, count) in &self.lost {
             recording.lose(kind, *count);
         }
 
         let mut columns = Columns::new(
-            &self.names,
+            &self.ground.names,
             &self.forms,
             self.rules.as_deref(),
             &self.temp_dirs,
@@ -447,8 +443,11 @@ impl Session {
         columns.writes(&concluded);
         columns.execs(&self.execs);
         columns.metadata(&self.metadata);
-        let form = |name| self.forms.form(&self.names.bytes(name), &|_| false);
-        columns.net(self.sockets.conclude(&self.names, &*self.look, &form));
+        let form = |name| self.forms.form(&self.ground.names.bytes(name), &|_| false);
+        columns.net(
+            self.sockets
+                .conclude(&self.ground.names, &*self.look, &form),
+        );
         columns.escapes(self.escapes);
         let (evidence, ignored) = columns.finish(&mut recording, &self.processes);
         Record {
@@ -528,10 +527,9 @@ impl Session {
         follow: bool,
     ) -> Result<NameId, Unresolved> {
         let Self {
-            names,
+            ground: Ground { names, resolver },
             look,
             processes,
-            resolver,
             ..
         } = self;
         resolver.name(names, &**look, processes, scene.task, named, follow)
@@ -558,10 +556,8 @@ impl Session {
             self.lose(loss::MOUNT_NAMESPACE);
             return None;
         }
-        match self
-            .resolver
-            .kernel_path(&mut self.names, &self.processes, path)
-        {
+        let Ground { names, resolver } = &mut self.ground;
+        match resolver.kernel_path(names, &self.processes, path) {
             Ok(name) => Some(name),
             Err(why) => {
                 self.unresolved(scene, why);
@@ -570,377 +566,24 @@ impl Session {
         }
     }
 
-    fn file(&mut self, scene: Scene<'_>, file: &File) -> (Op, What) {
-        let op = match file {
-            File { received: true, .. } => Op::Receive,
-            File { created: true, .. } => Op::Create,
-            File { truncate: true, .. } => Op::Truncate,
-            _ => Op::Open,
-        };
-        if normalise::holds_nothing(file) {
-            return (op, What::Nothing);
-        }
-        if normalise::is_nameless(file) {
-            if file.created {
-                self.writes.created_nameless(file.id);
-            }
-            return (op, What::Nothing);
-        }
-        // Reached by a descriptor after its name was removed.
-        if file.path.unhashed && !file.created && self.writes.is_created(file.id) {
-            return (op, What::Nothing);
-        }
-        if let Some(ContractFile {
-            identity: Some((dev, ino)),
-            ..
-        }) = self.contract
-            && (file.id.dev, file.id.ino) == (dev, ino)
-            && !file.created
-        {
-            self.escape(escapes::CONTRACT_WRITTEN, op, &scene.moment);
-        }
-        let Some(name) = self.kernel_path(scene, &file.path) else {
-            return (op, What::Nothing);
-        };
-        let Self {
-            names,
-            resolver,
-            writes,
-            ..
-        } = self;
-        let result = writes.opened(names, resolver, name, file, op, &scene.moment);
-        self.fit(result);
-        (op, What::Name(name))
-    }
-
-    fn name(&mut self, scene: Scene<'_>, name: &Name) -> (Op, What) {
-        match name.op {
-            NameOp::Rename => (Op::Rename, self.rename(scene, name)),
-            NameOp::Link => (Op::Link, self.link(scene, name)),
-            NameOp::Unlink => (Op::Unlink, self.remove(scene, &name.first, Op::Unlink)),
-            NameOp::Rmdir => (Op::Rmdir, self.remove(scene, &name.first, Op::Rmdir)),
-            NameOp::Symlink => {
-                let what = self.make(scene, &name.second, Kind::Link, Op::Symlink);
-                if let What::Name(link) = what
-                    && !name.first.broken
-                {
-                    self.names.set_link(link, &name.first.string);
-                }
-                (Op::Symlink, what)
-            }
-            NameOp::Mknod => (
-                Op::Mknod,
-                self.make(scene, &name.first, Kind::Other, Op::Mknod),
-            ),
-            NameOp::Mkdir => (
-                Op::Mkdir,
-                self.make(scene, &name.first, Kind::Directory, Op::Mkdir),
-            ),
-            NameOp::Bind => (Op::Bind, self.bind(scene, &name.first)),
-            NameOp::Truncate => {
-                let what = self
-                    .resolve(scene, &name.first, true)
-                    .map_or(What::Nothing, |file| {
-                        let result = self.writes.truncated(&mut self.names, file, &scene.moment);
-                        self.fit(result);
-                        What::Name(file)
-                    });
-                (Op::Truncate, what)
-            }
-            NameOp::Chmod => (Op::Chmod, self.changed(scene, &name.first, true, Op::Chmod)),
-            NameOp::Chown | NameOp::Xattr => {
-                let op = if name.op == NameOp::Chown {
-                    Op::Chown
-                } else {
-                    Op::Xattr
-                };
-                let follow = name.arg & AT_SYMLINK_NOFOLLOW == 0;
-                (op, self.changed(scene, &name.first, follow, op))
-            }
-        }
-    }
-
-    fn rename(&mut self, scene: Scene<'_>, name: &Name) -> What {
-        let from = self.resolve(scene, &name.first, false);
-        let to = if scene.elsewhere {
-            None
-        } else {
-            self.resolve(scene, &name.second, false)
-        };
-        let Some((from, to)) = from.zip(to) else {
-            return What::Nothing;
-        };
-        let Self {
-            names,
-            resolver,
-            writes,
-            sockets,
-            ..
-        } = self;
-        let result = writes.renamed(names, resolver, from, to, name.arg, &scene.moment);
-        sockets.renamed(from, to);
-        if let Some(wrong) = self.fit(result) {
-            *self.lost.entry(loss::UNRESOLVED).or_default() += wrong;
-        }
-        What::Name(to)
-    }
-
-    fn link(&mut self, scene: Scene<'_>, name: &Name) -> What {
-        let Some(to) = self.resolve(scene, &name.second, false) else {
-            return What::Nothing;
-        };
-        // The source does not count; it matters only when somebody writes through the link.
-        let from = self
-            .try_resolve(scene, &name.first, name.arg & AT_SYMLINK_FOLLOW != 0)
-            .ok();
-        let Self {
-            names,
-            resolver,
-            writes,
-            ..
-        } = self;
-        writes.linked(names, resolver, from, to, &scene.moment);
-        What::Name(to)
-    }
-
-    fn make(&mut self, scene: Scene<'_>, named: &Named, kind: Kind, op: Op) -> What {
-        let Some(name) = self.resolve(scene, named, false) else {
-            return What::Nothing;
-        };
-        let Self {
-            names,
-            resolver,
-            writes,
-            ..
-        } = self;
-        writes.made(
-            names,
-            resolver,
-            name,
-            Now::present(kind, Origin::Made),
-            op,
-            &scene.moment,
-        );
-        What::Name(name)
-    }
-
-    fn remove(&mut self, scene: Scene<'_>, named: &Named, op: Op) -> What {
-        let Some(name) = self.resolve(scene, named, false) else {
-            return What::Nothing;
-        };
-        let Self {
-            names,
-            resolver,
-            writes,
-            ..
-        } = self;
-        let result = writes.removed(names, resolver, name, op, &scene.moment);
-        if let Some(wrong) = self.fit(result) {
-            *self.lost.entry(loss::UNRESOLVED).or_default() += wrong;
-        }
-        What::Name(name)
-    }
-
-    /// A unix socket was bound: the kernel gives its path as the base, or its abstract name as the string.
-    fn bind(&mut self, scene: Scene<'_>, named: &Named) -> What {
-        if let Some(name) = named.string.strip_prefix(b"\0") {
-            let result = self.sockets.abstract_bound(name);
-            self.fit(result);
-            return What::Nothing;
-        }
-        let what = self.make(scene, named, Kind::Other, Op::Bind);
-        if let What::Name(name) = what {
-            self.sockets.unix_bound(name);
-        }
-        what
-    }
-
-    /// Mode, owner or an attribute changed: evidence only, so a name that cannot be told is no loss.
-    fn changed(&mut self, scene: Scene<'_>, named: &Named, follow: bool, op: Op) -> What {
-        if scene.elsewhere {
-            return What::Nothing;
-        }
-        let Ok(name) = self.try_resolve(scene, named, follow) else {
-            return What::Nothing;
-        };
-        let seen = Seen::first(op, &scene.moment);
-        self.metadata
-            .entry(name)
-            .and_modify(|known| known.merge(&seen))
-            .or_insert(seen);
-        What::Name(name)
-    }
-
-    fn inet(&mut self, scene: Scene<'_>, inet: &Inet) -> (Op, What) {
-        let result = self.sockets.inet(&*self.look, inet, &scene.moment);
-        let destination = self.fit(result).flatten();
-        (
-            inet.op.into(),
-            destination.map_or(What::Nothing, What::Destination),
-        )
-    }
-
-    fn unix(&mut self, scene: Scene<'_>, mut unix: Unix) -> (Op, What) {
-        let op = if unix.connect { Op::Connect } else { Op::Send };
-        if let Some(name) = unix.name.string.strip_prefix(b"\0") {
-            let result = self
-                .sockets
-                .unix_abstract(name, op, unix.ret, &scene.moment);
-            return (
-                op,
-                self.fit(result).map_or(What::Nothing, What::Destination),
-            );
-        }
-        let missing = unix.ret == NO_ENTRY;
-        if missing && scene.elsewhere {
-            return (op, What::Nothing);
-        }
-        let end = unix.name.string.iter().position(|&byte| byte == 0);
-        unix.name
-            .string
-            .truncate(end.unwrap_or(unix.name.string.len()));
-        let peer = unix.peer.filter(|peer| peer.absolute && !peer.broken);
-        let name = match &peer {
-            Some(peer) => self.kernel_path(scene, peer),
-            None if scene.elsewhere => self.resolve(scene, &unix.name, true),
-            // Where nothing is, there is no link to follow.
-            None => match self.try_resolve(scene, &unix.name, !missing) {
-                Err(Unresolved::Look) => self.try_resolve(scene, &unix.name, false),
-                result => result,
-            }
-            .map_err(|why| {
-                if !missing {
-                    self.unresolved(scene, why);
-                }
-            })
-            .ok(),
-        };
-        let Some(name) = name else {
-            return (op, What::Nothing);
-        };
-        let Self {
-            names,
-            look,
-            sockets,
-            ..
-        } = self;
-        let result = sockets.unix_path(names, &**look, name, op, unix.ret, &scene.moment);
-        (
-            op,
-            self.fit(result).map_or(What::Nothing, What::Destination),
-        )
-    }
-
-    fn socket(&mut self, scene: Scene<'_>, socket: &Socket) -> (Op, What) {
-        let op = socket.op.into();
-        let destination = match normalise::subject(socket) {
-            Subject::Unknown => {
-                self.unsee(UNSEEN_SOCKET_FAMILY, &scene.moment);
-                return (op, What::Word(UNSEEN_SOCKET_FAMILY));
-            }
-            Subject::Raw { protocol, .. } if socket.op == SocketOp::Create => Destination::Raw {
-                addr: None,
-                protocol,
-            },
-            Subject::Raw {
-                to: Some(addr),
-                protocol,
-            } if socket.op != SocketOp::Bind => Destination::Raw {
-                addr: Some(addr),
-                protocol,
-            },
-            Subject::Packet { index } => Destination::Packet(index.map(|index| {
-                let name = self
-                    .look
-                    .interface(Netns::OfProcess(scene.task.tgid), index);
-                name.unwrap_or_else(|| index.to_string().into_bytes())
-                    .into()
-            })),
-            Subject::Vsock {
-                peer: Some((cid, port)),
-            } if socket.op != SocketOp::Bind => Destination::Vsock { cid, port },
-            Subject::Nothing | Subject::Raw { .. } | Subject::Vsock { .. } => {
-                return (op, What::Nothing);
-            }
-        };
-        let result = self.sockets.other(destination, op, &scene.moment);
-        (
-            op,
-            self.fit(result).map_or(What::Nothing, What::Destination),
-        )
-    }
-
-    fn exec(&mut self, scene: Scene<'_>, exec: &Exec) -> ImageId {
-        let program = match exec.exe.bytes.strip_prefix(b"/") {
-            Some(name) if exec.exe.internal && name.starts_with(b"memfd:") => {
-                Program::Memfd(name.into())
-            }
-            _ if exec.exe.internal => {
-                self.lose(loss::UNRESOLVED);
-                Program::Unknown
-            }
-            _ => self
-                .kernel_path(scene, &exec.exe)
-                .map_or(Program::Unknown, Program::File),
-        };
-        let by = self
-            .processes
-            .executed(scene.task, program.clone(), &exec.argv);
-        let moment = Moment { by, ..scene.moment };
-        self.ran(program, Op::Exec, &moment);
-        if exec.script
-            && !scene.elsewhere
-            && let Some(script) = self.resolve(scene, &exec.name, true)
-        {
-            self.ran(Program::File(script), Op::Script, &moment);
-        }
-        by
-    }
-
-    fn ran(&mut self, program: Program, op: Op, moment: &Moment) {
-        if program == Program::Unknown {
-            return;
-        }
-        let seen = Seen::first(op, moment);
-        self.execs
-            .entry(program)
-            .and_modify(|known| known.merge(&seen))
-            .or_insert(seen);
-    }
-
-    fn ptrace(&mut self, scene: Scene<'_>, target: u32, target_is: Membership) -> (Op, What) {
-        let outside = match target_is {
-            Membership::Inside => Some(false),
-            Membership::Outside => Some(true),
-            Membership::Unknown => self.look.is_outside(scene.task.tgid, target),
-        };
-        match outside {
-            Some(true) => self.escape(escapes::PTRACE_OUTSIDE, Op::Ptrace, &scene.moment),
-            Some(false) => {}
-            None => self.unsee(UNSEEN_PTRACE, &scene.moment),
-        }
-        (Op::Ptrace, What::Process(target))
-    }
-
     /// Says so when the contract's file was written, or a directory above it was put elsewhere.
     fn contract_written(&mut self) {
-        let Some(ContractFile { name, .. }) = self.contract else {
-            return;
-        };
-        let displaced = || {
-            self.names
-                .ancestors(name)
-                .find(|&above| self.writes.is_displaced(above))
-        };
-        let touched = if self.writes.is_touched(name) {
-            Some(name)
-        } else {
-            displaced()
-        };
-        if let Some(seen) = touched.and_then(|name| self.writes.seen(name)) {
+        let names = self
+            .contract
+            .iter()
+            .flat_map(|contract| contract.names.iter().copied());
+        let mut written = names.filter_map(|name| {
+            let displaced =
+                |above: &NameId| self.writes.find(*above).is_some_and(Touch::is_displaced);
+            let above = || self.ground.names.ancestors(name).find(displaced);
+            self.writes
+                .find(name)
+                .or_else(|| self.writes.find(above()?))
+        });
+        if let Some(touch) = written.next() {
             self.escapes
                 .entry(escapes::CONTRACT_WRITTEN.to_owned())
-                .or_insert(seen);
+                .or_insert(touch.seen);
         }
     }
 
@@ -957,13 +600,13 @@ impl Session {
     }
 
     fn form(&self, name: NameId) -> Option<Form> {
-        self.forms.form(&self.names.bytes(name), &|_| false)
+        self.forms.form(&self.ground.names.bytes(name), &|_| false)
     }
 
     fn text(&self, told: &Told) -> StreamEvent {
         let image = self.processes.get(told.moment.by);
-        let exe =
-            image.and_then(|image| columns::program(&image.program, &self.names, &self.forms));
+        let exe = image
+            .and_then(|image| columns::program(&image.program, &self.ground.names, &self.forms));
         let subject = match told.what {
             What::Nothing => String::new(),
             What::Name(name) => self.form(name).map(|form| form.entry).unwrap_or_default(),
@@ -988,5 +631,8 @@ impl Session {
     }
 }
 
+mod files;
+mod network;
+mod running;
 #[cfg(test)]
 mod tests;

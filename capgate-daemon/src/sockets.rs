@@ -3,7 +3,7 @@
 //! Everything is decided at the end, since a listener may come up after the first try to reach it, and a datagram may follow
 //! its connect later.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use capgate_common::{
     address::{Host, NetEntry},
@@ -18,7 +18,7 @@ use crate::{
     names::{Full, NameId, Names},
     normalise::{Channel, Transport, channel, destination, is_link_local},
     process::ImageId,
-    seen::{Moment, Op, Ops, Seen},
+    seen::{Moment, Op, Seen},
 };
 
 /// A destination as records tell it apart.
@@ -75,32 +75,6 @@ struct Reached {
     connected: bool,
     /// Unix: on the list of plumbing, and root owns it.
     plumbing: bool,
-}
-
-/// How a destination counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is in the column.
-    Entry,
-    /// The job itself listens there.
-    Own,
-    /// Nothing was sent.
-    Probe,
-    /// Host plumbing.
-    Ambient,
-}
-
-/// A destination at the end of the job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Concluded {
-    /// The text of the entry.
-    pub entry: String,
-    /// How it counts.
-    pub standing: Standing,
-    /// How it came about.
-    pub seen: Seen,
-    /// A service behind it that starts processes for others, and to which a connection was made.
-    pub delegate: Option<&'static str>,
 }
 
 /// A socket of the job that others can reach.
@@ -345,172 +319,6 @@ impl Sockets {
             .and_then(|reached| entry(reached, form))
             .map_or_else(String::new, |entry| entry.to_string())
     }
-
-    /// Says how each destination counts. `form` writes paths.
-    #[must_use]
-    pub fn conclude(
-        mut self,
-        names: &Names,
-        look: &dyn Look,
-        form: &dyn Fn(NameId) -> Option<Form>,
-    ) -> Vec<Concluded> {
-        self.join_scopes();
-        let mut local: HashMap<u64, HashSet<IpAddr>> = HashMap::new();
-        let mut concluded = Vec::with_capacity(self.reached.len());
-        for reached in &self.reached {
-            let Some(entry) = entry(reached, form) else {
-                continue;
-            };
-            let standing = match &reached.destination {
-                &Destination::Port {
-                    netns,
-                    transport,
-                    addr,
-                    port,
-                    ..
-                } => {
-                    let addresses = local
-                        .entry(netns)
-                        .or_insert_with(|| look.addresses(netns).into_iter().collect());
-                    let is_local = addr.is_loopback() || addresses.contains(&addr);
-                    if self.is_own(netns, transport, addr, port, is_local) {
-                        Standing::Own
-                    } else if transport == Transport::Udp
-                        && (port == 0 || !was_sent(reached.seen.ops))
-                    {
-                        Standing::Probe
-                    } else {
-                        Standing::Entry
-                    }
-                }
-                Destination::Raw { addr: Some(_), .. } if !was_sent(reached.seen.ops) => {
-                    Standing::Probe
-                }
-                &Destination::Raw {
-                    addr: None,
-                    protocol,
-                } if self.raw_was_sent(protocol) => Standing::Probe,
-                Destination::Packet(None) if self.packet_was_bound() => Standing::Probe,
-                Destination::UnixPath(name) => match reached {
-                    _ if self.unix_bound.contains(name) => Standing::Own,
-                    Reached {
-                        exists: true,
-                        plumbing: false,
-                        ..
-                    } => Standing::Entry,
-                    Reached { exists: true, .. } => Standing::Ambient,
-                    _ if ambient::is_ambient(&names.bytes(*name)) => Standing::Ambient,
-                    _ => Standing::Probe,
-                },
-                Destination::UnixAbstract(name) if self.abstract_bound.contains(name) => {
-                    Standing::Own
-                }
-                _ => Standing::Entry,
-            };
-            let delegate = match &reached.destination {
-                _ if !reached.connected || standing == Standing::Own => None,
-                Destination::UnixPath(name) => ambient::delegate(&names.bytes(*name)),
-                Destination::UnixAbstract(name) => ambient::abstract_delegate(name),
-                _ => None,
-            };
-            concluded.push(Concluded {
-                entry: entry.to_string(),
-                standing,
-                seen: reached.seen,
-                delegate,
-            });
-        }
-        concluded
-    }
-
-    /// Whether the job itself is bound where a destination is.
-    fn is_own(
-        &self,
-        netns: u64,
-        transport: Transport,
-        addr: IpAddr,
-        port: u16,
-        is_local: bool,
-    ) -> bool {
-        let bound = |addr| {
-            self.bound.contains(&Bound {
-                netns,
-                transport,
-                addr,
-                port,
-            })
-        };
-        // A socket bound to the IPv6 wildcard takes IPv4 too, unless it asked not to, which the record does not show.
-        let anywhere = bound(IpAddr::V6(Ipv6Addr::UNSPECIFIED))
-            || addr.is_ipv4() && bound(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        bound(addr) || is_local && anywhere
-    }
-
-    /// A packet has no interface in its record: it joins the connect to the same address.
-    fn join_scopes(&mut self) {
-        let mut scoped: HashMap<Destination, usize> = HashMap::new();
-        for (index, reached) in self.reached.iter().enumerate() {
-            if let Destination::Port { scope: 1.., .. } = reached.destination {
-                scoped
-                    .entry(without_scope(&reached.destination))
-                    .or_insert(index);
-            }
-        }
-        let mut joined = HashSet::new();
-        for index in 0..self.reached.len() {
-            let Reached {
-                destination, seen, ..
-            } = &self.reached[index];
-            if matches!(destination, Destination::Port { scope: 0, .. })
-                && let Some(&into) = scoped.get(destination)
-            {
-                let seen = *seen;
-                self.reached[into].seen.merge(&seen);
-                joined.insert(index);
-            }
-        }
-        let mut index = 0..;
-        self.reached
-            .retain(|_| index.next().is_none_or(|index| !joined.contains(&index)));
-    }
-
-    /// Whether a raw socket's creation is explained by what was sent: a protocol of 255 sends any.
-    fn raw_was_sent(&self, protocol: u16) -> bool {
-        const ANY: u16 = 255;
-        self.reached.iter().any(|reached| {
-            matches!(reached.destination, Destination::Raw { addr: Some(_), protocol: sent } if sent == protocol || protocol == ANY)
-                && was_sent(reached.seen.ops)
-        })
-    }
-
-    fn packet_was_bound(&self) -> bool {
-        self.reached
-            .iter()
-            .any(|reached| matches!(reached.destination, Destination::Packet(Some(_))))
-    }
-}
-
-fn was_sent(ops: Ops) -> bool {
-    ops.has(Op::Send) || ops.has(Op::Egress)
-}
-
-fn without_scope(destination: &Destination) -> Destination {
-    match *destination {
-        Destination::Port {
-            netns,
-            transport,
-            addr,
-            port,
-            ..
-        } => Destination::Port {
-            netns,
-            transport,
-            addr,
-            scope: 0,
-            port,
-        },
-        ref other => other.clone(),
-    }
 }
 
 fn entry(reached: &Reached, form: &dyn Fn(NameId) -> Option<Form>) -> Option<NetEntry> {
@@ -534,5 +342,6 @@ fn entry(reached: &Reached, form: &dyn Fn(NameId) -> Option<Form>) -> Option<Net
     })
 }
 
+pub mod standing;
 #[cfg(test)]
 mod tests;

@@ -64,6 +64,16 @@ impl Machine {
         }
     }
 
+    /// From names and what is at them.
+    pub(crate) fn with(files: impl IntoIterator<Item = (String, At)>) -> Self {
+        let files = files.into_iter();
+        let files = files.map(|(name, at)| (String::from_utf8(absolute(&name)).expect("text"), at));
+        Self {
+            files: files.collect(),
+            now_ns: u64::MAX / 2,
+        }
+    }
+
     /// The same, looked at when the story began.
     pub(crate) fn early(list: &str) -> Self {
         Self {
