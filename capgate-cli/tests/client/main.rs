@@ -8,6 +8,7 @@ mod errors;
 mod files;
 mod gate;
 mod host;
+mod private;
 mod real;
 mod signals;
 mod stand;
