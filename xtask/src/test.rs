@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What tests call or compile with, beyond what builds the project.
-const PACKAGES: [Package; 10] = [
+const PACKAGES: [Package; 11] = [
     Package {
         name: "gcc",
         provides: "gcc",
@@ -50,6 +50,12 @@ const PACKAGES: [Package; 10] = [
         name: "python3",
         provides: "python3",
         why: "runs the polyglot example and a real project's suite",
+    },
+    Package {
+        name: "python3-dev",
+        // By its path: another Python's may be found first, and that one may not be everybody's.
+        provides: "/usr/bin/python3-config",
+        why: "the headers that the example's C extension is compiled with",
     },
     Package {
         name: "strace",
