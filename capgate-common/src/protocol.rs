@@ -79,13 +79,13 @@ pub struct Start {
     pub argv: Vec<String>,
     /// Working directory, escaped form: for display only.
     pub cwd: String,
-    /// The contract's bytes; `None` with `--record` and no contract.
+    /// The contract's text; `None` with `--record` and no contract.
     pub contract: Option<String>,
     /// Where the contract came from: a path, or `REF:path`.
     pub contract_source: Option<String>,
-    /// Device and inode of the contract file in the work tree, to notice that the job wrote it. Absolute path bytes, escaped form.
+    /// Absolute path of the contract's file in the work tree, escaped form, to notice that the job wrote it.
     pub contract_path: Option<String>,
-    /// Record only: no comparison.
+    /// Record only: no comparison and no CPU budget. A contract's patterns still say what does not count.
     pub record: bool,
     /// Environment values that contract tokens (`$TMPDIR`, ...) resolve from.
     pub env: BTreeMap<String, String>,
