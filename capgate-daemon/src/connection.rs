@@ -31,7 +31,7 @@ const CHUNK: usize = 16 << 10;
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a reader may leave an answer unread.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
-/// Answers longer than this are written down by a thread that may take its time.
+/// How much of an answer has to be read within that time.
 const WRITE_CHUNK: usize = 1 << 20;
 
 /// Why a connection cannot go on.
@@ -188,11 +188,15 @@ impl Connection {
         self.write(&bytes).await
     }
 
-    /// Sends lines that are encoded already.
+    /// Sends lines that are encoded already, to a client that may take its time.
     ///
     /// # Errors
-    /// When the client does not read them.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+    /// When the connection breaks.
+    pub async fn write_unhurried(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        Ok(self.stream.write_all(bytes).await?)
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         for chunk in bytes.chunks(WRITE_CHUNK) {
             timeout(WRITE_PATIENCE, self.stream.write_all(chunk))
                 .await

@@ -1,6 +1,6 @@
 //! The daemon as a whole: what is needed, in the order in which it is needed, and back.
 
-use std::{io::Write as _, path::Path};
+use std::{io::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::{
@@ -21,6 +21,7 @@ use crate::{
     listen::{self, Socket},
     log, notify,
     peer::Home,
+    privileges,
     probes::Probes,
     recording::ProbeRecorder,
     server::{self, Admission, Context},
@@ -30,6 +31,8 @@ use crate::{
 
 /// Threads that serve connections; what takes long has threads of its own.
 const SERVING_THREADS: usize = 2;
+/// How long threads may take to end when the daemon stops.
+const THREAD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves until it is told to end.
 ///
@@ -60,6 +63,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let probes = Probes::load(args.probe_set.into(), hierarchy.root(), config.ring_bytes)?;
     clean_up(&hierarchy);
+    // Before there are other threads, so that none keeps more.
+    privileges::drop_unneeded()
+        .context("cannot give up the privileges that serving does not need")?;
     let recorder = Box::new(ProbeRecorder::new(probes, config.ring_bytes));
     let jobs = Jobs::new(config, hierarchy, host.kernel, store, recorder)?;
     let home = Home::look().context("cannot look at the daemon's own namespaces")?;
@@ -71,7 +77,7 @@ pub fn run(args: &Args) -> Result<()> {
         .context("cannot start the runtime")?;
     runtime.block_on(serve(&mut socket, &jobs, home, admission))?;
     // What still hangs in somebody's file system is not waited for.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(THREAD_PATIENCE);
     drop(socket);
     tracing::info!("stopped");
     Ok(jobs.close()?)

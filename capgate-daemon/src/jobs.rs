@@ -1,130 +1,30 @@
-//! All jobs: what may begin, what runs, what was sealed; and the way of each from its start to the store.
+//! All jobs: what may begin, what runs, what was sealed, and who may see it.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use capgate_common::{
-    compare::{self, Case},
-    protocol::{JobInfo, Outcome, Sealed, Start, Status},
-};
+use capgate_common::protocol::{JobInfo, Sealed, Start, Status};
 use rustix::fs::FileType;
 
 use crate::{
-    cgroup::{CgroupError, Hierarchy, KILL_PATIENCE, Mark, Member},
+    cgroup::{Hierarchy, Mark},
     config::Config,
     cpu::CpuWatch,
     id::{JobId, Token},
-    job::{EnterError, Job, Parts, Phase, shown},
-    leftover,
-    peer::{Peer, PeerError},
+    job::{Job, Parts, Phase},
+    lease::{Lease, remove},
+    peer::Peer,
     proc,
-    recorder::{Closing, Opening, RecordError, Recorder},
+    recorder::{Opening, Recorder},
+    refusal::JobError,
     store::{self, Store, StoreError},
     stream::Stream,
     support,
 };
-
-/// How long processes that outlive the command may go on before they are killed.
-const LEFTOVER_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Loss: processes of the job could not be killed, and what they do is not recorded.
-const LOST_UNKILLABLE: &str = "unkillable";
-/// Loss: the CPU time of the job could not be read.
-const LOST_CPU: &str = "cpu";
-
-/// Why something about a job failed. One sentence each.
-#[derive(Debug, thiserror::Error)]
-pub enum JobError {
-    /// Too many jobs, all users together.
-    #[error("{0} jobs run, as many as max_jobs allows: try again when one has ended")]
-    TooManyJobs(usize),
-    /// Too many jobs of this user.
-    #[error(
-        "uid {uid} runs {jobs} jobs, as many as per_uid.jobs allows: try again when one has ended"
-    )]
-    TooManyOfUser {
-        /// Whose.
-        uid: u32,
-        /// How many.
-        jobs: usize,
-    },
-    /// The daemon ends.
-    #[error("capgated is stopping and takes no new jobs")]
-    Stopping,
-    /// Not the two descriptors that have to come with a start.
-    #[error("a start needs two descriptors, the root directory and /, and {0} came")]
-    Descriptors(usize),
-    /// A descriptor is no directory.
-    #[error("the descriptor of the {what} is not one of a directory")]
-    NotDirectory {
-        /// Which one.
-        what: &'static str,
-    },
-    /// A descriptor cannot be looked at.
-    #[error("cannot look at the descriptor of the {what}: {cause}")]
-    Descriptor {
-        /// Which one.
-        what: &'static str,
-        /// The system's answer.
-        cause: io::Error,
-    },
-    /// The operator demands more than the probes can do.
-    #[error("the daemon's configuration says require_race_free, and the probe set {0} is not")]
-    NotRaceFree(&'static str),
-    /// The kernel has no random bytes, or /proc is broken.
-    #[error("cannot start a job: {0}")]
-    System(io::Error),
-    /// The client ended while it was served.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    /// About the cgroup.
-    #[error(transparent)]
-    Cgroup(#[from] CgroupError),
-    /// About the recording.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// About the store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// About entering.
-    #[error(transparent)]
-    Enter(#[from] EnterError),
-    /// No job has this token.
-    #[error("the token is not one of a job that waits for its command")]
-    WrongToken,
-    /// No such job, or not for this peer.
-    #[error("there is no job {0}")]
-    NoSuchJob(String),
-    /// The job ended without a ledger.
-    #[error("job {0} was lost: it has no ledger")]
-    NoLedger(JobId),
-    /// The job has not ended.
-    #[error("job {0} is still {1}: follow it with capgate tail")]
-    NotSealed(JobId, &'static str),
-    /// Only some may stop a job.
-    #[error("job {0} can be stopped by the client that started it and by root")]
-    MayNotStop(JobId),
-    /// A command ended that never began.
-    #[error("the command did not enter job {0}, so nothing of it was recorded")]
-    NeverEntered(JobId),
-    /// The job was given up meanwhile.
-    #[error("job {0} is lost: sealing it took too long")]
-    GivenUp(JobId),
-}
-
-/// How a job comes to its end.
-#[derive(Debug)]
-pub enum Ending {
-    /// The client says that the command has ended.
-    Finished(Outcome),
-    /// The lease is gone: why, as the end of a sentence that begins with "the job was killed because".
-    Abandoned(String),
-}
 
 /// Why there may be no more.
 #[derive(Default)]
@@ -209,6 +109,11 @@ impl Jobs {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Where sealed jobs go.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// The cgroup hierarchy.
@@ -312,12 +217,7 @@ impl Jobs {
             remove(&job.id, &job.cgroup);
             return Err(error);
         }
-        let lease = Lease {
-            jobs: Arc::clone(self),
-            job: Arc::clone(&job),
-            _slot: slot,
-            ended: false,
-        };
+        let lease = Lease::new(Arc::clone(self), Arc::clone(&job), slot);
         if let Some(budget) = budget {
             self.watch.watch(&job, budget);
         }
@@ -441,17 +341,17 @@ impl Jobs {
         }
     }
 
-    /// The stream of a job: a running one's, or for one that is over its verdict words.
+    /// A job to follow.
     ///
     /// # Errors
     /// When there is no job of that id that `peer` may read.
-    pub fn follow(&self, peer: &Peer, text: &str) -> Result<Followed, JobError> {
+    pub fn find(&self, peer: &Peer, text: &str) -> Result<Found, JobError> {
         let id = parse(text)?;
         if let Some(job) = self.readable(peer, &id) {
-            return Ok(Followed::Running(job));
+            return Ok(Found::Running(job));
         }
         match self.store.record(&id) {
-            Ok(record) if may_read_stored(peer, &record) => Ok(Followed::Over(record.info.verdict)),
+            Ok(record) if may_read_stored(peer, &record) => Ok(Found::Over(record.info.verdict)),
             Ok(_) | Err(StoreError::NoSuchJob(_)) => Err(JobError::NoSuchJob(text.to_owned())),
             Err(error) => Err(error.into()),
         }
@@ -504,147 +404,8 @@ impl Jobs {
         }
     }
 
-    /// Ends the use of the store, when nobody else has a part of this.
-    ///
-    /// # Errors
-    /// When the store cannot be closed.
-    pub fn close(self: Arc<Self>) -> Result<(), StoreError> {
-        match Arc::try_unwrap(self) {
-            Ok(jobs) => jobs.store.close(),
-            Err(_) => {
-                tracing::warn!("something still uses the store");
-                Ok(())
-            }
-        }
-    }
-
-    /// Brings a job to its end: waits, kills, closes the recording, judges, stores.
-    fn seal(&self, job: &Job, ending: &Ending) -> Result<Sealed, JobError> {
-        if !job.begin_sealing() {
-            return Err(JobError::GivenUp(job.id.clone()));
-        }
-        let mut notes = Vec::new();
-        let mut lost = Vec::new();
-        let leftovers = self.empty(job, ending, &mut lost)?;
-        notes.extend(leftover::note(&leftovers));
-        let user_usec = job.cgroup.user_usec().unwrap_or_else(|error| {
-            tracing::error!(job = %job.id, %error, "the job's CPU time is lost");
-            lost.push((LOST_CPU, 1));
-            0
-        });
-        // Nothing of the job runs any more; what it did is in its ring.
-        remove(&job.id, &job.cgroup);
-        let Some((recording, entered)) = job.take_recording() else {
-            return Err(JobError::GivenUp(job.id.clone()));
-        };
-        let ran = matches!(
-            ending,
-            Ending::Finished(Outcome::Exited(_) | Outcome::Signaled(_))
-        );
-        if ran && entered.is_none() {
-            return Err(JobError::NeverEntered(job.id.clone()));
-        }
-        let recorded = recording.close(Closing {
-            user_usec,
-            entered,
-            leftovers,
-            lost,
-        })?;
-        let outcome = self.outcome(job, ending, &mut notes);
-        let case = Case {
-            recording: &recorded.recording,
-            rules: recorded.rules.as_deref(),
-            outcome,
-            require_race_free: self.config.require_race_free,
-            ignored: Some(&recorded.ignored),
-        };
-        let judgement = compare::judge(&case);
-        let sealed = Sealed {
-            job: job.id.to_string(),
-            ledger: compare::seal(&case, &judgement),
-            evidence: recorded.evidence,
-            contract: job.start.contract.clone(),
-            contract_source: job.start.contract_source.clone(),
-            exit_code: judgement.exit_code,
-            judgement,
-            outcome: match ending {
-                Ending::Finished(outcome) => Some(*outcome),
-                Ending::Abandoned(_) => None,
-            },
-            notes,
-            argv: shown(&job.start.argv),
-            wall_ms: u64::try_from(job.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        };
-        let mut record = job.record(Some(user_usec));
-        let phase = match ending {
-            Ending::Finished(_) => Phase::Done,
-            Ending::Abandoned(_) => Phase::Lost,
-        };
-        phase.word().clone_into(&mut record.info.state);
-        record.info.verdict = sealed
-            .ledger
-            .verdict
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        record.info.events = sealed.evidence.counts.received;
-        self.store.seal(&job.id, &record, &sealed)?;
-        if job.end(phase, record.info.verdict) {
-            Ok(sealed)
-        } else {
-            Err(JobError::GivenUp(job.id.clone()))
-        }
-    }
-
-    /// Waits until nothing of the job runs, and kills what does not end by itself.
-    fn empty(
-        &self,
-        job: &Job,
-        ending: &Ending,
-        lost: &mut Vec<(&'static str, u64)>,
-    ) -> Result<Vec<Member>, JobError> {
-        let by_itself = matches!(ending, Ending::Finished(outcome) if !matches!(outcome, Outcome::Interrupted(_)));
-        let mut leftovers = Vec::new();
-        if by_itself && !job.cgroup.wait_empty(LEFTOVER_PATIENCE)? {
-            leftovers = job.cgroup.members()?;
-        }
-        job.cgroup.kill()?;
-        if !job.cgroup.wait_empty(KILL_PATIENCE)? {
-            let stuck = job.cgroup.pids()?.len();
-            tracing::error!(job = %job.id, stuck, "processes of the job cannot be killed");
-            lost.push((LOST_UNKILLABLE, stuck.max(1) as u64));
-        }
-        Ok(leftovers)
-    }
-
-    /// How the command ended in the end, with notes for what the client does not know.
-    fn outcome(&self, job: &Job, ending: &Ending, notes: &mut Vec<String>) -> compare::Outcome {
-        if job.was_over_budget() {
-            notes.push("the job was stopped because it used up its CPU budget".to_owned());
-            return compare::Outcome::CpuKilled;
-        }
-        match ending {
-            Ending::Abandoned(why) => {
-                notes.push(format!("the job was killed because {why}"));
-                compare::Outcome::Abandoned
-            }
-            Ending::Finished(outcome) => {
-                let by = job.stopped_by();
-                if let Some(who) = &by {
-                    notes.push(format!("the job was stopped by {who}"));
-                }
-                match (by, outcome) {
-                    (Some(_), Outcome::Exited(_) | Outcome::Signaled(_)) => {
-                        compare::Outcome::Interrupted(libc::SIGKILL)
-                    }
-                    (_, outcome) => (*outcome).into(),
-                }
-            }
-        }
-    }
-
     /// The end of every job, sealed or not: it runs no more.
-    fn conclude(&self, job: &Job, result: &Result<Sealed, JobError>) {
+    pub(crate) fn conclude(&self, job: &Job, result: &Result<Sealed, JobError>) {
         match result {
             Ok(sealed) => {
                 tracing::info!(job = %job.id, verdict = %sealed.judgement.headline, exit_code = sealed.exit_code, "job sealed");
@@ -667,62 +428,28 @@ impl Jobs {
     pub fn give_up(&self, job: &Job) {
         self.conclude(job, &Err(JobError::GivenUp(job.id.clone())));
     }
-}
 
-/// What there is to follow.
-pub enum Followed {
-    /// A job that runs.
-    Running(Arc<Job>),
-    /// One that is over, with its verdict words.
-    Over(Vec<String>),
-}
-
-/// The right to end a job. When it goes without that, the job is killed and sealed as lost.
-pub struct Lease {
-    jobs: Arc<Jobs>,
-    job: Arc<Job>,
-    _slot: Slot,
-    ended: bool,
-}
-
-impl Lease {
-    /// The job.
-    #[must_use]
-    pub fn job(&self) -> &Arc<Job> {
-        &self.job
-    }
-
-    /// Brings the job to its end, and gives its ledger.
+    /// Ends the use of the store, when nobody else has a part of this.
     ///
     /// # Errors
-    /// When it could not be sealed: then it is lost.
-    pub fn end(mut self, ending: &Ending) -> Result<Sealed, JobError> {
-        self.conclude(ending)
-    }
-
-    fn conclude(&mut self, ending: &Ending) -> Result<Sealed, JobError> {
-        self.ended = true;
-        let result = self.jobs.seal(&self.job, ending);
-        self.jobs.conclude(&self.job, &result);
-        result
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if !self.ended {
-            let why = Ending::Abandoned("its client went away".to_owned());
-            // It is in the log, and nobody else is left to be told.
-            let _logged = self.conclude(&why);
+    /// When the store cannot be closed.
+    pub fn close(self: Arc<Self>) -> Result<(), StoreError> {
+        match Arc::try_unwrap(self) {
+            Ok(jobs) => jobs.store.close(),
+            Err(_) => {
+                tracing::warn!("something still uses the store");
+                Ok(())
+            }
         }
     }
 }
 
-/// Removes a job's cgroup; what remains is in the log.
-fn remove(id: &JobId, cgroup: &crate::cgroup::JobCgroup) {
-    if let Err(error) = cgroup.remove() {
-        tracing::error!(job = %id, %error, "the job's cgroup stays");
-    }
+/// What there is to follow.
+pub enum Found {
+    /// A job that runs.
+    Running(Arc<Job>),
+    /// One that is over, with its verdict words.
+    Over(Vec<String>),
 }
 
 /// Whether this is the host's root.

@@ -198,6 +198,14 @@ impl Peer {
         alive(self.pidfd.as_fd())
     }
 
+    /// A pidfd of its own for somebody who waits for the end of the process.
+    ///
+    /// # Errors
+    /// When there is no descriptor to be had.
+    pub fn pidfd(&self) -> io::Result<OwnedFd> {
+        self.pidfd.try_clone()
+    }
+
     /// [`Peer::alive`] as an error.
     ///
     /// # Errors
