@@ -4,6 +4,7 @@
 //!     open NAME SOCKET      make a connection, without a greeting
 //!     ask NAME JSON         send a request: the daemon's answer
 //!     start NAME JSON       send a request with the working directory and / as descriptors: the answer
+//!     start-at DIR NAME JSON    the same with another directory, which is not looked into
 //!     directories NAME N    send N descriptors with an empty message
 //!     send NAME TEXT        send a line and wait for nothing
 //!     flood NAME BYTES      send that many bytes without a newline: `sent`, or why not
@@ -25,7 +26,7 @@ use std::{
     io::{self, BufRead, BufReader, IoSlice, Write},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{fs::OpenOptionsExt, net::UnixStream, process::CommandExt},
     },
     process::Command,
     time::Duration,
@@ -126,6 +127,18 @@ fn answer(connections: &mut HashMap<String, Connection>, line: &str) -> Result<S
             let text = std::fs::read_to_string("/proc/self/cgroup")?;
             let path = text.lines().find_map(|line| line.strip_prefix("0::"));
             return Ok(path.context("no v2 cgroup")?.to_owned());
+        }
+        "start-at" => {
+            let root = File::options()
+                .read(true)
+                .custom_flags(libc::O_PATH)
+                .open(name)?;
+            let (name, text) = word(text);
+            let connection = connections.get_mut(name).context("no such connection")?;
+            let top = File::open("/")?;
+            let line = format!("{text}\n").into_bytes();
+            connection.send(&line, &[root.as_fd(), top.as_fd()])?;
+            return connection.receive();
         }
         "run" => return Ok(format!("{}", shell(rest).status()?)),
         "spawn" => return Ok(shell(rest).spawn()?.id().to_string()),

@@ -21,7 +21,12 @@ pub(crate) struct Capability {
 }
 
 /// Every capability that a test may ask for.
-pub(crate) const CAPABILITIES: [Capability; 2] = [
+pub(crate) const CAPABILITIES: [Capability; 3] = [
+    Capability {
+        name: "fuse",
+        meaning: "the kernel has file systems in user space (/dev/fuse)",
+        tests: 1,
+    },
     Capability {
         name: "ia32",
         meaning: "the kernel and the C compiler run 32-bit x86 programs",

@@ -145,6 +145,7 @@ pub(crate) struct Daemon {
     pub(crate) place: Place,
     child: Child,
     log: PathBuf,
+    wrapper: Vec<String>,
 }
 
 impl Daemon {
@@ -154,6 +155,11 @@ impl Daemon {
     }
 
     pub(crate) fn start_in(place: Place, config: &str) -> Self {
+        Self::start_through(place, config, &[])
+    }
+
+    /// Executed by another program.
+    pub(crate) fn start_through(place: Place, config: &str, wrapper: &[String]) -> Self {
         // A key before the first table is one of the top.
         let config = format!("group = \"{GROUP}\"\nlinger_seconds = 0\n{config}");
         fs::write(place.path("config.toml"), config).unwrap();
@@ -161,17 +167,21 @@ impl Daemon {
         fs::set_permissions(place.path("run"), fs::Permissions::from_mode(0o755)).unwrap();
         let log = place.path("log");
         let mut daemon = Self {
-            child: Self::spawn(&place, &log),
+            child: Self::spawn(&place, &log, wrapper),
             place,
             log,
+            wrapper: wrapper.to_vec(),
         };
         daemon.wait_until_serving();
         daemon
     }
 
-    fn command(place: &Place) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_capgated"));
+    fn command(place: &Place, wrapper: &[String]) -> Command {
+        let program = [env!("CARGO_BIN_EXE_capgated").to_owned()];
+        let words = [wrapper, &program].concat();
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .arg("--socket")
             .arg(place.path("run/sock"))
             .arg("--store")
@@ -182,14 +192,14 @@ impl Daemon {
         command
     }
 
-    fn spawn(place: &Place, log: &Path) -> Child {
+    fn spawn(place: &Place, log: &Path, wrapper: &[String]) -> Child {
         let log = File::options().create(true).append(true).open(log).unwrap();
-        Self::command(place).stderr(log).spawn().unwrap()
+        Self::command(place, wrapper).stderr(log).spawn().unwrap()
     }
 
     /// Runs a second one at the same place to its end: what it said.
     pub(crate) fn second(&self) -> String {
-        let output = Self::command(&self.place).output().unwrap();
+        let output = Self::command(&self.place, &[]).output().unwrap();
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -233,7 +243,7 @@ impl Daemon {
     pub(crate) fn crash_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = Self::spawn(&self.place, &self.log);
+        self.child = Self::spawn(&self.place, &self.log, &self.wrapper);
         self.wait_until_serving();
     }
 

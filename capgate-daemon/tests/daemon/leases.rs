@@ -3,11 +3,15 @@
 use std::time::{Duration, Instant};
 
 use capgate_common::{protocol::Response, verdict::Verdict};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::json;
 
 use crate::harness::{
-    ALICE, BOB, Daemon, Talker, TestCgroup, contract, enter, eventually, exited, job_cgroup, runs,
-    show, stop,
+    ALICE, BOB, Daemon, Started, Talker, TestCgroup, contract, enter, eventually, exited,
+    job_cgroup, runs, show, start, stop,
 };
 
 #[test]
@@ -119,6 +123,28 @@ fn a_client_that_dies_takes_its_job_along() {
 }
 
 #[test]
+fn a_job_that_is_only_recorded_is_not_judged_and_has_no_budget() {
+    let daemon = Daemon::start("");
+    let mut client = daemon.client(ALICE).connected("lease");
+    let mut contract: serde_json::Value = serde_json::from_str(&contract(0)).unwrap();
+    contract["ignore_writes"] = json!(["cache/**"]);
+    let mut start = start(Some(&contract.to_string()));
+    start["record"] = json!(true);
+    let Response::Started { job, token, .. } = client.try_start("lease", &start) else {
+        panic!("not started");
+    };
+    let job = Started { job, token };
+    let script =
+        "mkdir cache; echo > cache/a; echo > b; i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done";
+    daemon.client(ALICE).enter_and_run(&job, script).wait();
+    let sealed = client.finish("lease", &exited(0));
+    assert_eq!(sealed.ledger.verdict, [Verdict::Recorded]);
+    assert_eq!(sealed.ledger.cpu_budget, None);
+    let names: Vec<_> = sealed.ledger.recording.write_paths.iter().collect();
+    assert_eq!(names, ["b"], "what the contract ignores does not count");
+}
+
+#[test]
 fn what_outlives_the_command_is_given_five_seconds_and_named() {
     let daemon = Daemon::start("");
     let mut client = daemon.client(ALICE).connected("lease");
@@ -172,6 +198,21 @@ fn a_lease_that_leaked_into_the_job_is_of_no_use_there() {
         let mut other = daemon.client(ALICE).connected("c");
         other.jobs("c")[0].state == "lost"
     });
+}
+
+#[test]
+fn a_lease_does_not_outlive_its_client_even_if_somebody_holds_it_open() {
+    let daemon = Daemon::start("");
+    let mut client = daemon.client(ALICE).connected("lease");
+    let job = client.start_job("lease", Some(&contract(30)));
+    let command = daemon.client(ALICE).enter_and_run(&job, "sleep 600");
+    client.tell("leak lease");
+    let holder: i32 = client.tell("spawn exec sleep 600").parse().unwrap();
+    client.kill();
+    eventually("the command is gone", || !runs(command.pid()));
+    eventually("the cgroup is gone", || job_cgroup(&job.job).is_none());
+    assert!(runs(holder), "it was outside");
+    kill(Pid::from_raw(holder), Signal::SIGKILL).unwrap();
 }
 
 #[test]

@@ -6,6 +6,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../../../capgate-cli/tests/support/absent.rs"]
+mod absent;
 mod faults;
 mod harness;
 mod leases;
@@ -13,4 +15,5 @@ mod limits;
 mod peers;
 mod places;
 mod private;
+mod service;
 mod streams;
