@@ -2,24 +2,22 @@
 //! that made it.
 
 use std::{
-    io::{self, IoSliceMut},
-    mem::MaybeUninit,
-    os::fd::OwnedFd,
+    io,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
 use capgate_common::protocol::{self, FrameError, MAX_REQUEST, MAX_RESPONSE, Response};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg,
-    sockopt::set_socket_passcred,
-};
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
     io::{AsyncWriteExt, Interest},
     net::UnixStream,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+
+use crate::message::receive;
 
 /// Descriptors that a request may bring.
 const MOST_DESCRIPTORS: usize = 2;
@@ -81,7 +79,7 @@ impl Connection {
     /// # Errors
     /// When the kernel does not tell who writes.
     pub fn new(stream: UnixStream, pid: i32, room: Arc<Semaphore>) -> io::Result<Self> {
-        set_socket_passcred(&stream, true)?;
+        setsockopt(&stream, sockopt::PassCred, &true)?;
         Ok(Self {
             stream,
             pid,
@@ -161,12 +159,19 @@ impl Connection {
             ..
         } = self;
         let received = stream
-            .async_io(Interest::READABLE, || receive(stream, buffer, descriptors))
+            .async_io(Interest::READABLE, || {
+                let mut chunk = [0; CHUNK];
+                let mut received = receive(stream.as_fd(), &mut chunk)?;
+                // Kept at once: what was received must not depend on whether this is awaited to its end.
+                buffer.extend_from_slice(&chunk[..received.bytes]);
+                descriptors.append(&mut received.descriptors);
+                Ok(received)
+            })
             .await?;
         if received.bytes > 0 && received.sender != *pid {
             return Err(ConnectionError::Impostor(received.sender));
         }
-        if received.too_many || self.descriptors.len() > MOST_DESCRIPTORS {
+        if received.cut || self.descriptors.len() > MOST_DESCRIPTORS {
             return Err(ConnectionError::Descriptors);
         }
         Ok(received.bytes)
@@ -204,47 +209,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// What one call received.
-struct Received {
-    bytes: usize,
-    /// Who wrote them (`SCM_CREDENTIALS`); 0 when the kernel does not say.
-    sender: i32,
-    /// Descriptors were dropped.
-    too_many: bool,
-}
-
-/// One recvmsg.
-fn receive(
-    stream: &UnixStream,
-    buffer: &mut Vec<u8>,
-    descriptors: &mut Vec<OwnedFd>,
-) -> io::Result<Received> {
-    let mut chunk = [0; CHUNK];
-    let mut space = [MaybeUninit::uninit();
-        rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS), ScmCredentials(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let message = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut chunk)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
-    )?;
-    let mut sender = 0;
-    for item in ancillary.drain() {
-        match item {
-            RecvAncillaryMessage::ScmRights(rights) => descriptors.extend(rights),
-            RecvAncillaryMessage::ScmCredentials(credentials) => {
-                sender = credentials.pid.as_raw_nonzero().get();
-            }
-            _ => {}
-        }
-    }
-    buffer.extend_from_slice(&chunk[..message.bytes]);
-    Ok(Received {
-        bytes: message.bytes,
-        sender,
-        too_many: message.flags.contains(ReturnFlags::CTRUNC),
-    })
 }
