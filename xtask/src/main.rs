@@ -33,12 +33,9 @@ enum Task {
     /// Build what is missing and run a command in a local job, in the caller's directory.
     #[command(override_usage = "cargo xtask run [OPTIONS OF capgate run] -- COMMAND…")]
     Run {
-        /// Passed to `capgate run`.
-        #[arg(allow_hyphen_values = true)]
-        options: Vec<OsString>,
-        /// The command and its arguments.
-        #[arg(last = true)]
-        command: Vec<OsString>,
+        /// Options for `capgate run`, `--`, the command and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
     },
     /// Install what the tests need, lint, run every test and print how many there were. Needs root.
     Test,
@@ -70,7 +67,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Build => succeed(build::binaries()),
-        Task::Run { options, command } => succeed(run::in_local_job(options, command)),
+        Task::Run { words } => succeed(run::in_local_job(words)),
         Task::Test => test::all(),
         Task::Lint => succeed(lint::all()),
         Task::Bench { only } => succeed(bench::measure(&only)),
@@ -86,4 +83,32 @@ fn main() -> ExitCode {
 /// The exit code of a task that either fails with an error or has nothing to tell.
 fn succeed(done: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expect: &str) {
+        let Task::Run { words } = Args::try_parse_from(line.split(' ')).unwrap().task else {
+            panic!("{line}")
+        };
+        assert_eq!(
+            words,
+            expect.split(' ').map(OsString::from).collect::<Vec<_>>(),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn the_words_of_a_run_reach_it_as_they_are_but_for_a_separator_that_begins_them() {
+        check("xtask run -- pytest -q", "pytest -q");
+        check("xtask run pytest -q", "pytest -q");
+        check("xtask run --record -- pytest -q", "--record -- pytest -q");
+        check(
+            "xtask run --label x -- sh -c true -- --help",
+            "--label x -- sh -c true -- --help",
+        );
+        check("xtask run -- git diff -- a", "git diff -- a");
+    }
 }

@@ -27,9 +27,9 @@ const OF_CARGO_RUN: [&str; 7] = [
     "RUSTUP_TOOLCHAIN_SOURCE",
 ];
 
-/// Builds what is missing and becomes `capgate run --local`.
-pub(crate) fn in_local_job(options: Vec<OsString>, command: Vec<OsString>) -> Result<()> {
-    let (options, command) = split(options, command)?;
+/// Builds what is missing and becomes `capgate run --local`. A separator that begins the words is already gone.
+pub(crate) fn in_local_job(words: Vec<OsString>) -> Result<()> {
+    let (options, command) = split(words)?;
     build::binaries()?;
     let mut capgate = Command::new(workspace::binary("capgate"));
     capgate.args(["run", "--local"]);
@@ -44,13 +44,20 @@ pub(crate) fn in_local_job(options: Vec<OsString>, command: Vec<OsString>) -> Re
     Err(failed).with_context(|| format!("cannot run {}", capgate.get_program().display()))
 }
 
-/// Options and command. Without a `--`, words that do not begin with an option are the command.
-fn split(options: Vec<OsString>, command: Vec<OsString>) -> Result<(Vec<OsString>, Vec<OsString>)> {
-    if !command.is_empty() {
-        return Ok((options, command));
+/// Options and command: words that begin with an option are options up to `--`, others are the command.
+fn split(mut words: Vec<OsString>) -> Result<(Vec<OsString>, Vec<OsString>)> {
+    if words
+        .first()
+        .is_some_and(|first| !first.as_encoded_bytes().starts_with(b"-"))
+    {
+        return Ok((Vec::new(), words));
     }
-    match options.first() {
-        Some(first) if !first.as_encoded_bytes().starts_with(b"-") => Ok((Vec::new(), options)),
+    match words.iter().position(|word| word == "--") {
+        Some(end) if end + 1 < words.len() => {
+            let command = words.split_off(end + 1);
+            words.truncate(end);
+            Ok((words, command))
+        }
         _ => bail!("no command to run: cargo xtask run [OPTIONS] -- COMMAND…"),
     }
 }
@@ -166,22 +173,31 @@ mod tests {
         line.split_whitespace().map(OsString::from).collect()
     }
 
-    #[test]
-    fn words_without_a_separator_are_the_command() {
-        let (options, command) = split(words("pytest -q"), Vec::new()).unwrap();
-        assert_eq!((options, command), (Vec::new(), words("pytest -q")));
+    fn check(line: &str, options: &str, command: &str) {
+        assert_eq!(
+            split(words(line)).unwrap(),
+            (words(options), words(command)),
+            "{line}"
+        );
     }
 
     #[test]
     fn options_stand_before_the_separator() {
-        let (options, command) = split(words("--record"), words("make -j2")).unwrap();
-        assert_eq!((options, command), (words("--record"), words("make -j2")));
+        check("pytest -q", "", "pytest -q");
+        check("git diff -- a", "", "git diff -- a");
+        check("--record -- make -j2", "--record", "make -j2");
+        check(
+            "--label x -- sh -c true -- y",
+            "--label x",
+            "sh -c true -- y",
+        );
     }
 
     #[test]
     fn options_without_a_command_are_an_error() {
-        assert!(split(words("--record"), Vec::new()).is_err());
-        assert!(split(Vec::new(), Vec::new()).is_err());
+        for line in ["", "--record", "--record --"] {
+            assert!(split(words(line)).is_err(), "{line}");
+        }
     }
 
     #[test]
