@@ -164,7 +164,9 @@ impl<'a> Ending<'a> {
                 let made = self.is_made_directory(touch.name);
                 // Where only directories ever were, none was moved: records overtook each other.
                 let only_made = !touch.file && !touch.seen.ops.has(Op::Rename);
-                outcome.as_directory = !made && !only_made;
+                // By another order, it may have been one that was taken away before.
+                let taken = before == Before::Unknown && touch.is_taken() && touch.is_close();
+                outcome.as_directory = taken || !made && !only_made;
                 // What may have been there before is not there any more, though the name is.
                 outcome.untold = made && touch.file && before == Before::Unknown;
             }
@@ -189,6 +191,7 @@ impl<'a> Ending<'a> {
         let mut way = std::iter::successors(Some(name), back)
             .take(MOST_MOVES)
             .chain([maker]);
-        !way.any(|name| self.is_disordered(name))
+        let contested = self.writes.find(name).is_some_and(Touch::is_contested);
+        !contested && !way.any(|name| self.is_disordered(name))
     }
 }

@@ -135,7 +135,7 @@ impl Touch {
 
     /// Something else happened to it.
     pub fn settle(&mut self, moment: &Moment) {
-        self.disorder |=
+        self.close |=
             moment.tid != self.last_tid && moment.time_ns.abs_diff(self.last_ns) < CLOSE_NS;
         self.last_ns = self.last_ns.max(moment.time_ns);
         self.last_tid = moment.tid;
@@ -168,6 +168,24 @@ impl Touch {
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.made > 0
+    }
+
+    /// Whether a call took it away.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// Whether events of different threads were too close to tell their order.
+    #[must_use]
+    pub fn is_close(&self) -> bool {
+        self.close
+    }
+
+    /// Whether several renames over it were that close: which was last cannot be told.
+    #[must_use]
+    pub fn is_contested(&self) -> bool {
+        self.close && self.over.iter().sum::<u32>() > 1
     }
 
     /// Whether nothing that was counted made it, took it away or needed it.

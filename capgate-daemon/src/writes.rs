@@ -48,6 +48,8 @@ pub struct Writes {
     moved_to: HashMap<NameId, NameId>,
     /// The same the other way round.
     moved_from: HashMap<NameId, NameId>,
+    /// Names of which it is not known what was there before, and others of the same kind: one replaced the other.
+    alike: HashMap<NameId, NameId>,
     /// Earlier names that may have been resolved wrongly, see [`Resolver::changed`].
     doubts: u64,
     /// Most members of the sets above.
@@ -69,6 +71,7 @@ impl Writes {
             moved_directories: false,
             moved_to: HashMap::new(),
             moved_from: HashMap::new(),
+            alike: HashMap::new(),
             doubts: 0,
             limit,
         }
@@ -396,6 +399,17 @@ impl Writes {
             if now.presence == Presence::Present
                 && let Origin::Before(first) = now.origin
                 && let Some(touch) = self.find_mut(first)
+                && touch.before == Kind::Unknown
+            {
+                touch.before = kind;
+            }
+        }
+        let alike: Vec<(NameId, NameId)> = self.alike.drain().collect();
+        for (first, second) in alike {
+            let kind = self
+                .find(second)
+                .map_or(Kind::Unknown, |touch| touch.before);
+            if let Some(touch) = self.find_mut(first)
                 && touch.before == Kind::Unknown
             {
                 touch.before = kind;

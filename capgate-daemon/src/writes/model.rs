@@ -44,7 +44,7 @@ struct Disk {
     from_root: bool,
 }
 
-/// Jobs for each test. A million of each were tried once.
+/// Jobs for each test. Hundreds of thousands of each were tried once.
 const SEEDS: u64 = 3000;
 
 const NAMES: [&str; 14] = [
@@ -228,8 +228,8 @@ fn call_name(name: &str, from_root: bool) -> Named {
     }
 }
 
-/// A random file system, and a random job on it.
-fn job(seed: u64, from_root: bool) -> (Disk, Disk, Vec<Event>) {
+/// A random file system, and a random job on it whose steps are `pace_ms` and one more millisecond apart.
+fn job(seed: u64, from_root: bool, pace_ms: u64) -> (Disk, Disk, Vec<Event>) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut before = Disk {
         from_root,
@@ -254,6 +254,7 @@ fn job(seed: u64, from_root: bool) -> (Disk, Disk, Vec<Event>) {
     let mut events = Vec::new();
     for _ in 0..dice.roll(30) {
         teller.pid = 10 + u32::try_from(dice.roll(3)).expect("small");
+        teller.ms += pace_ms;
         if let Some(fact) = after.act(&mut dice) {
             events.push(teller.event(fact));
         }
@@ -304,6 +305,25 @@ fn lacking(before: &Disk, after: &Disk, writes: &BTreeSet<String>) -> Vec<String
         .collect()
 }
 
+/// Whether a member of the write set has a reason to be there: a directory was there before, came from elsewhere or stands
+/// where something else was; another file is or was there.
+fn is_due(entry: &str, before: &Disk, after: &Disk) -> bool {
+    match entry.strip_suffix('/') {
+        Some(name) => {
+            let moved = after
+                .names
+                .get(name)
+                .is_some_and(|inode| before.inodes.contains_key(inode));
+            let changed = before.names.contains_key(name);
+            before.is_directory(name) || after.is_directory(name) && (moved || changed)
+        }
+        None => {
+            let is_file = |disk: &Disk| disk.names.contains_key(entry) && !disk.is_directory(entry);
+            is_file(before) || is_file(after)
+        }
+    }
+}
+
 fn show(seed: u64, events: &[Event]) -> String {
     let text = |event: &Event| match &event.fact {
         Fact::File(file) => format!(
@@ -331,9 +351,10 @@ fn show(seed: u64, events: &[Event]) -> String {
 }
 
 #[test]
-fn whatever_a_job_does_what_differs_is_in_the_write_set() {
+fn whatever_a_job_does_what_differs_is_in_the_write_set_and_hardly_anything_else() {
+    let mut undue = Vec::new();
     for seed in 1..=SEEDS {
-        let (before, after, events) = job(seed, false);
+        let (before, after, events) = job(seed, false, 20);
         let shown = show(seed, &events);
         let record = record(view(), after.machine(), events);
         let writes = &record.recording.write_paths;
@@ -345,23 +366,20 @@ fn whatever_a_job_does_what_differs_is_in_the_write_set() {
             before.snapshot(),
             after.snapshot()
         );
-        for entry in writes {
-            let name = entry.trim_end_matches('/');
-            let known = before.names.contains_key(name) || after.names.contains_key(name);
-            assert!(
-                known || entry.ends_with('*'),
-                "{entry} was never there, {shown}\nbefore {:?}\nafter {:?}",
-                before.snapshot(),
-                after.snapshot()
-            );
+        for entry in writes.iter().filter(|entry| !entry.ends_with('*')) {
+            if !is_due(entry, &before, &after) {
+                undue.push(format!("{entry}, {shown}"));
+            }
         }
     }
+    // What comes along with a directory can look like a record in the wrong place: then a name too many is listed.
+    assert!(undue.len() as u64 <= 1 + SEEDS / 10_000, "{undue:#?}");
 }
 
 #[test]
 fn records_that_overtake_each_other_hide_nothing() {
     for seed in 1..=SEEDS {
-        let (before, after, mut events) = job(seed, false);
+        let (before, after, mut events) = job(seed, false, 0);
         let mut dice = Dice(seed | 1);
         for index in 1..events.len() {
             if events[index - 1].task != events[index].task && dice.roll(3) == 0 {
@@ -385,7 +403,7 @@ fn records_that_overtake_each_other_hide_nothing() {
 fn what_is_looked_up_too_late_hides_nothing() {
     let mut complete = 0;
     for seed in 1..=SEEDS {
-        let (before, after, events) = job(seed, true);
+        let (before, after, events) = job(seed, true, 0);
         let shown = show(seed, &events);
         let record = record(view(), after.machine(), events);
         let writes = &record.recording.write_paths;

@@ -50,6 +50,9 @@ impl Writes {
             flags & RENAME_NOREPLACE != 0,
             moment,
         );
+        if let Some(moved) = self.overtaken(&mut on.names, to) {
+            self.touch(moved, Op::Rename, moment).settle(moment);
+        }
         if matches!(moved.kind, Kind::Directory | Kind::Unknown) {
             self.moved_to.insert(from, to);
             self.moved_from.insert(to, from);
@@ -82,12 +85,7 @@ impl Writes {
     fn put(&mut self, names: &mut Names, to: NameId, moved: Now, is_free: bool, moment: &Moment) {
         let now = names.now(to);
         if now.presence != Presence::Absent {
-            // A directory can only replace a directory, and nothing else can.
-            let replaced = match moved.kind {
-                Kind::Link => Kind::Other,
-                kind => kind,
-            };
-            self.reveal(names, to, replaced);
+            self.replaced(names, to, moved);
         }
         let touch = self.touch(to, Op::Rename, moment);
         touch.file |= moved.kind != Kind::Directory;
@@ -119,6 +117,24 @@ impl Writes {
         let moved = names.child(*self.moved_to.get(&directory)?, &component);
         self.doubts += u64::from(moved.is_err());
         moved.ok()
+    }
+
+    /// Something was put over a name: a directory can only replace a directory, and nothing else can.
+    fn replaced(&mut self, names: &mut Names, to: NameId, moved: Now) {
+        let kind = match moved.kind {
+            Kind::Link => Kind::Other,
+            kind => kind,
+        };
+        self.reveal(names, to, kind);
+        let now = names.now(to);
+        let first = match (now.presence, now.origin) {
+            (Presence::Unknown, _) => to,
+            (_, Origin::Before(first)) => first,
+            _ => return,
+        };
+        if let (Kind::Unknown, Origin::Before(second)) = (kind, moved.origin) {
+            self.alike.entry(first).or_insert(second);
+        }
     }
 
     /// A hard link stays one under its new name.

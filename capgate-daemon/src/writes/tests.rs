@@ -315,3 +315,14 @@ fn a_name_whose_end_cannot_be_told_counts_and_is_lost() {
     assert_eq!(words(&record.recording.write_paths), "a");
     assert_eq!(lost(&record), "unresolved=1");
 }
+
+#[test]
+fn a_directory_made_in_the_job_and_moved_by_another_process_does_not_count() {
+    check("@5; mkdir d; @6; noreplace d e", "e/", "", "");
+    check(
+        "@5; mkdir d; @6; rename d e; @7; rename e f; create f/x",
+        "f/x",
+        "* f/x",
+        "",
+    );
+}
