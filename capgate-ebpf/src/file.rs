@@ -9,7 +9,7 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, Front, file_of, offset},
+    kernel::{self, Address, file_of, offset},
     process,
     record::{Draft, Syscall},
     syscall::Regs,
@@ -88,7 +88,7 @@ fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
     let mut draft = Draft::<Syscall, FileRecord>::new()?;
     let inode = file.follow(offset!(file_f_inode))?;
     let path = draft.walk(file.at(offset!(file_f_path)));
-    let front = Front::read(inode)?;
+    let front = draft.front(inode)?;
     let record = FileRecord {
         header: emit::header(KIND_FILE),
         ino: front.member(offset!(inode_i_ino))?,

@@ -2,6 +2,7 @@
 
 use aya_ebpf::helpers::{
     bpf_get_current_task, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user,
+    generated::bpf_probe_read_kernel as bpf_probe_read_kernel_raw,
 };
 use capgate_common::event::Offsets;
 
@@ -217,15 +218,26 @@ pub(crate) fn ids() -> (u32, u32) {
     )
 }
 
-/// The first bytes of a kernel struct, in one read.
-pub(crate) struct Front(Address, [u64; FRONT / 8]);
+/// The first bytes of a kernel struct, in one read. They are kept outside the stack, of which kernels before 6.13 have
+/// 512 bytes for all of a program's functions together.
+pub(crate) struct Front(Address, *const u8);
 
 const FRONT: usize = 80;
 
+/// Room for a [`Front`].
+pub(crate) type FrontBytes = [u64; FRONT / 8];
+
 impl Front {
+    /// Reads them into `room`, which must be the program's own for as long as this is used.
     #[inline(always)]
-    pub(crate) fn read(of: Address) -> Option<Self> {
-        Some(Self(of, of.read(0)?))
+    pub(crate) fn read(of: Address, room: *mut FrontBytes) -> Option<Self> {
+        // SAFETY: the helper checks the address; the room is FRONT bytes of a map value.
+        let read =
+            unsafe { bpf_probe_read_kernel_raw(room.cast(), FRONT as u32, of.0 as *const _) };
+        if read < 0 {
+            return None;
+        }
+        Some(Self(of, room.cast()))
     }
 
     /// A member; read on its own when this kernel keeps it farther back.
@@ -234,7 +246,7 @@ impl Front {
         if offset + size_of::<T>() > FRONT {
             return self.0.read(offset);
         }
-        // SAFETY: inside the array, checked above; T is plain bytes. BPF loads need no alignment here.
-        Some(unsafe { core::ptr::read_volatile(self.1.as_ptr().cast::<u8>().add(offset).cast()) })
+        // SAFETY: inside the room, checked above; T is plain bytes. BPF loads need no alignment here.
+        Some(unsafe { core::ptr::read_volatile(self.1.add(offset).cast()) })
     }
 }

@@ -14,7 +14,7 @@ use capgate_common::event::{
 
 use crate::{
     emit,
-    kernel::{Address, offset},
+    kernel::{self, Address, offset},
     scope,
     socket::{AF_INET, AF_INET6},
 };
@@ -235,7 +235,8 @@ fn try_egress(ctx: &SkBuffContext) -> Option<()> {
     }
     // A full map forgets an old flow, which is then reported once more.
     let _: Result<(), i32> = FLOWS.insert(flow, 1, 0);
-    let header = if scope::current().unwrap_or(scope::NONE) == slot {
+    // By reads of the task: programs of this kind have no helper for the current task's cgroups before 6.3.
+    let header = if scope::task(kernel::current()).unwrap_or(scope::NONE) == slot {
         emit::header(KIND_INET)
     } else {
         // A softirq ran on somebody else's back.

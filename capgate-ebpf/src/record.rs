@@ -15,7 +15,11 @@ use capgate_common::{
     limits::{DATA_CAP, STRING_CAP},
 };
 
-use crate::{emit, path::Walk};
+use crate::{
+    emit,
+    kernel::{Address, Front, FrontBytes},
+    path::Walk,
+};
 
 /// Room for a record: what may be filled, and behind it room for one more string that begins at its end.
 #[repr(C, align(8))]
@@ -25,6 +29,7 @@ pub(crate) struct Scratch {
     /// verifier follows every value that a stack slot can have, and each would double its work.
     pub(crate) end: u64,
     pub(crate) walk: Walk,
+    front: FrontBytes,
 }
 
 /// Scratch memory belongs to one program: programs that can interrupt each other must not share it.
@@ -114,6 +119,13 @@ impl<O: Owner, T> Draft<O, T> {
     #[inline(always)]
     pub(crate) fn fixed(&mut self) -> *mut T {
         self.scratch.cast()
+    }
+
+    /// The first bytes of a kernel struct, kept beside the record until the next such call.
+    #[inline(always)]
+    pub(crate) fn front(&mut self, of: Address) -> Option<Front> {
+        // SAFETY: the pointer comes from a successful lookup.
+        Front::read(of, unsafe { &raw mut (*self.scratch).front })
     }
 
     /// Appends a NUL-terminated string from user memory; length without NUL, and flags.
