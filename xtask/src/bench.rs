@@ -35,7 +35,7 @@ const PACKAGES: [Package; 3] = [
     },
     Package {
         name: "python3-pip",
-        provides: "/usr/lib/python3/dist-packages/pip",
+        provides: "/usr/bin/pip3",
         why: "fetches that project",
     },
 ];
@@ -145,6 +145,7 @@ pub(crate) fn measure(only: &[String]) -> Result<()> {
     ]);
     workspace::run(own.arg(workspace::target()))?;
 
+    let suite = wanted(SUITE).then(Suite::prepare).transpose()?;
     let dir = workspace::target().join("bench");
     remake(&dir)?;
     let mut recorder = Recorder::start(&dir)?;
@@ -160,8 +161,8 @@ pub(crate) fn measure(only: &[String]) -> Result<()> {
         let runs = measure_micro(&mut recorder, &files.path().join("files"), micro)?;
         row(&micro.kind.name(), micro.target, &runs);
     }
-    if wanted(SUITE) {
-        let (wall, cpu) = measure_suite(&mut recorder, &Suite::prepare()?)?;
+    if let Some(suite) = suite {
+        let (wall, cpu) = measure_suite(&mut recorder, &suite)?;
         row(suite::PROJECT, SUITE_TARGET, &wall);
         row("its CPU time", SUITE_TARGET, &cpu);
     }

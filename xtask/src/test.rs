@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What tests call or compile with, beyond what builds the project.
-const PACKAGES: [Package; 11] = [
+const PACKAGES: [Package; 12] = [
     Package {
         name: "gcc",
         provides: "gcc",
@@ -48,7 +48,7 @@ const PACKAGES: [Package; 11] = [
     },
     Package {
         name: "python3",
-        provides: "python3",
+        provides: "/usr/bin/python3",
         why: "runs the polyglot example and a real project's suite",
     },
     Package {
@@ -56,6 +56,11 @@ const PACKAGES: [Package; 11] = [
         // By its path: another Python's may be found first, and that one may not be everybody's.
         provides: "/usr/bin/python3-config",
         why: "the headers that the example's C extension is compiled with",
+    },
+    Package {
+        name: "python3-pip",
+        provides: "/usr/bin/pip3",
+        why: "fetches the real project",
     },
     Package {
         name: "strace",

@@ -162,17 +162,14 @@ pub(crate) fn output(command: &mut Command) -> Result<(String, bool)> {
         .output()
         .with_context(|| format!("cannot run {}", workspace::show(command)))?;
     let complete = output.status.code() != Some(INCOMPLETE);
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if complete && !output.status.success() {
         let talk = String::from_utf8_lossy(&output.stderr);
         bail!(
-            "{} ended with {}: {}",
+            "{} ended with {}:\n{printed}\n{talk}",
             workspace::show(command),
-            output.status,
-            talk.trim()
+            output.status
         );
     }
-    Ok((
-        String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        complete,
-    ))
+    Ok((printed, complete))
 }

@@ -17,15 +17,17 @@ use super::recorder;
 use crate::workspace;
 
 /// The project and its release, from its source distribution.
-pub(crate) const PROJECT: &str = "attrs-25.3.0";
+pub(crate) const PROJECT: &str = "attrs-26.1.0";
 
 /// What its suite imports.
-const NEEDS: [&str; 4] = [
-    "pytest==8.4.2",
-    "hypothesis==6.138.0",
-    "cloudpickle==3.1.1",
-    "pympler==1.1",
+const NEEDS: [&str; 3] = [
+    "pytest==9.2.0",
+    "hypothesis==6.170.17",
+    "cloudpickle==3.1.3",
 ];
+
+/// The directory of what the suite imports.
+const PACKAGES: &str = "packages";
 
 /// The system's own interpreter: a version manager's shim would add its own work to every start.
 const PYTHON: &str = "/usr/bin/python3";
@@ -54,50 +56,30 @@ pub(crate) struct Suite {
 impl Suite {
     /// Fetches and unpacks what is not there from an earlier bench.
     pub(crate) fn prepare() -> Result<Self> {
-        let dir = workspace::target().join("bench-suite");
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let this = Self {
-            project: dir.join(PROJECT),
-            packages: dir.join("packages"),
-        };
-        if !this.project.exists() {
+        let above = workspace::target().join("bench-suite");
+        let dir = above.join(PROJECT);
+        if !dir.exists() {
             eprintln!("xtask: fetching {PROJECT} and what its tests import");
-            let (name, version) = PROJECT
-                .rsplit_once('-')
-                .context("a project has a version")?;
-            let release = format!("{name}=={version}");
-            pip(
-                &["install", "--target", &this.packages.to_string_lossy()],
-                &NEEDS,
-            )?;
-            pip(
-                &[
-                    "download",
-                    "--no-deps",
-                    "--no-binary",
-                    name,
-                    "--dest",
-                    &dir.to_string_lossy(),
-                ],
-                &[&release],
-            )?;
-            let archive = dir.join(format!("{PROJECT}.tar.gz"));
-            workspace::run(
-                Command::new("tar")
-                    .arg("-C")
-                    .arg(&dir)
-                    .arg("-xf")
-                    .arg(archive),
-            )?;
+            fs::create_dir_all(&above)
+                .with_context(|| format!("cannot make {}", above.display()))?;
+            // Whole or not at all: what an interrupted fetch left is no suite.
+            let fresh =
+                tempfile::tempdir_in(&above).context("cannot make a directory to fetch into")?;
+            fetch(fresh.path())?;
+            fs::rename(fresh.keep(), &dir)
+                .with_context(|| format!("cannot make {}", dir.display()))?;
         }
-        Ok(this)
+        Ok(Self {
+            project: dir.join(PROJECT),
+            packages: dir.join(PACKAGES),
+        })
     }
 
     /// Runs the suite as the last words of `wrapper`.
     pub(crate) fn run(&self, mut wrapper: Command) -> Result<Took> {
         wrapper
             .current_dir(&self.project)
-            .env("PYTHONPATH", self.python_path()?)
+            .env("PYTHONPATH", &self.packages)
             .args(WORDS);
         wrapper.stdin(Stdio::null());
         let cpu_before = childrens_cpu()?;
@@ -109,12 +91,6 @@ impl Suite {
             cpu: childrens_cpu()? - cpu_before,
             complete,
         })
-    }
-
-    /// The project's own code first: one of the packages depends on another release of it.
-    fn python_path(&self) -> Result<std::ffi::OsString> {
-        let paths: [&Path; 2] = [&self.project.join("src"), &self.packages];
-        std::env::join_paths(paths).context("a path with a colon")
     }
 }
 
@@ -137,8 +113,40 @@ fn childrens_cpu() -> Result<Duration> {
     Ok(Duration::from_micros(micros.unsigned_abs()))
 }
 
+/// Fetches the project's source and the packages into a directory.
+fn fetch(into: &Path) -> Result<()> {
+    let (name, version) = PROJECT
+        .rsplit_once('-')
+        .context("a project has a version")?;
+    pip(
+        into,
+        &[
+            "download",
+            "--no-deps",
+            "--no-binary",
+            name,
+            &format!("{name}=={version}"),
+        ],
+    )?;
+    let archive = format!("{PROJECT}.tar.gz");
+    workspace::run(
+        Command::new("tar")
+            .args(["-xf", &archive])
+            .current_dir(into),
+    )?;
+    // The project too: its tests ask for its own installed metadata.
+    pip(
+        into,
+        &[
+            &["install", "--target", PACKAGES, &archive],
+            NEEDS.as_slice(),
+        ]
+        .concat(),
+    )
+}
+
 /// pip of the system's interpreter.
-fn pip(arguments: &[&str], packages: &[&str]) -> Result<()> {
+fn pip(into: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(PYTHON);
     command.args([
         "-m",
@@ -150,5 +158,5 @@ fn pip(arguments: &[&str], packages: &[&str]) -> Result<()> {
     command
         .env("PIP_ROOT_USER_ACTION", "ignore")
         .stdout(std::io::stderr());
-    workspace::run(command.args(arguments).args(packages))
+    workspace::run(command.current_dir(into).args(arguments))
 }
