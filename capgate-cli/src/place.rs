@@ -129,7 +129,7 @@ fn repository(git: &Path) -> Option<Metadata> {
 /// A contract's text and where it came from.
 #[derive(Debug)]
 pub(crate) struct ContractFile {
-    /// The file, absolute, symbolic links resolved.
+    /// The file, absolute, as it was called: a symbolic link at its place is the contract as much as the file behind it.
     pub(crate) path: PathBuf,
     /// The text.
     pub(crate) text: String,
@@ -147,11 +147,14 @@ pub(crate) fn contract_path(asked: Option<&Path>, root: &Path) -> PathBuf {
 pub(crate) fn contract(path: &Path, needed: bool) -> Result<Option<ContractFile>, PlaceError> {
     match read_text(path, contract::MAX_BYTES) {
         Ok(text) => {
-            let real = fs::canonicalize(path).map_err(|cause| PlaceError::Contract {
+            let absolute = std::path::absolute(path).map_err(|cause| PlaceError::Contract {
                 path: shown(path),
                 cause,
             })?;
-            Ok(Some(ContractFile { path: real, text }))
+            Ok(Some(ContractFile {
+                path: absolute,
+                text,
+            }))
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
             if needed {

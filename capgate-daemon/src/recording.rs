@@ -136,11 +136,7 @@ impl Recorder for ProbeRecorder {
             .ino();
         let view = JobView {
             rules: rules.clone(),
-            contract_path: start
-                .contract_path
-                .as_deref()
-                .and_then(pathform::unescape)
-                .map(|path| root.real(&path).unwrap_or(path)),
+            contract_path: start.contract_path.as_deref().and_then(pathform::unescape),
             temp_dirs: start
                 .tmpdir
                 .as_deref()

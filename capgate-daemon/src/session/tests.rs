@@ -173,6 +173,19 @@ fn writing_the_contract_is_an_escape_by_name_by_identity_and_by_its_directory() 
 }
 
 #[test]
+fn a_link_at_the_contracts_place_is_the_contract_as_much_as_the_file_behind_it() {
+    let machine = || Machine::new("tests/contract.json->../ci/c.json ci/c.json");
+    for story in [
+        "open ci/c.json",
+        "unlink tests/contract.json; create tests/contract.json",
+        "rename ci old",
+    ] {
+        let escapes = words(&tell(story, machine()).recording.escapes);
+        assert_eq!(escapes, "contract-written", "{story}");
+    }
+}
+
+#[test]
 fn blind_spots_are_named() {
     let record = tell("unseen 1; unseen 2; unseen 2", Machine::default());
     assert_eq!(words(&record.recording.coverage.unseen), "compat io_uring");
