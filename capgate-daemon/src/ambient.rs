@@ -70,7 +70,7 @@ fn is_bus(path: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{abstract_delegate, delegate, is_ambient};
+    use super::{ABSTRACT_BUS, AMBIENT, DELEGATES, abstract_delegate, delegate, is_ambient};
 
     #[test]
     fn plumbing_is_listed() {
@@ -111,5 +111,18 @@ mod tests {
         }
         assert_eq!(abstract_delegate(b"/tmp/dbus-Xy12"), Some("dbus"));
         assert_eq!(abstract_delegate(b"x"), None);
+    }
+
+    #[test]
+    fn the_lists_are_documented() {
+        let page = include_str!("../../docs/ledger-format.md");
+        let bus = std::str::from_utf8(ABSTRACT_BUS).expect("text");
+        let delegates = DELEGATES.iter().map(|(end, _)| *end);
+        for entry in AMBIENT.into_iter().chain(delegates).chain([bus]) {
+            assert!(
+                page.contains(&format!("`{entry}`")),
+                "{entry} is not documented"
+            );
+        }
     }
 }
