@@ -11,7 +11,7 @@ use capgate_common::event::Counters;
 use capgate_daemon::{
     decode::DecodeError,
     drain::{self, Take},
-    event::{Event, Fact, InetOp, Named},
+    event::{Event, Fact, InetOp, Membership, Named},
     probes::{ProbeChoice, Probes},
 };
 
@@ -345,4 +345,36 @@ fn child_cgroups_belong_to_the_job() {
             .iter()
             .any(|event| matches!(event.fact, Fact::Move { left: true, .. }))
     );
+}
+
+#[test]
+fn threads_are_members_until_they_end() {
+    // strace reads the memory of whichever thread makes a call, and that one may be gone when the daemon looks.
+    let script = r#"exec python3 -c '
+import ctypes, os, sys, threading
+libc = ctypes.CDLL(None)
+buffer = ctypes.create_string_buffer(8)
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+iovec = Iovec(ctypes.addressof(buffer), 8)
+def reach(target):
+    assert libc.process_vm_readv(target, ctypes.byref(iovec), 1, ctypes.byref(iovec), 1, 0) == 8
+def body():
+    reach(threading.get_native_id())
+    os.execv("/bin/true", ["true"])
+reach(os.getpid())
+thread = threading.Thread(target=body)
+thread.start()
+thread.join()
+'"#;
+    let job = record("threads", 1 << 20, script);
+    let reached: Vec<Membership> = job
+        .events
+        .iter()
+        .filter_map(|event| match event.fact {
+            Fact::Ptrace { target_is, .. } => Some(target_is),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(reached, [Membership::Inside, Membership::Inside]);
 }

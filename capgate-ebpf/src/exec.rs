@@ -18,6 +18,11 @@ use crate::{
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     if let Some(slot) = scope::current() {
+        // A thread that executes takes the number of its process, and its own ends without an exit.
+        let was = ctx.arg::<u64>(1) as u32;
+        if was != kernel::ids().0 {
+            scope::thread_ended(was);
+        }
         emit::attempted::<KIND_EXEC>(slot);
         if try_exec(slot, Address(ctx.arg::<u64>(2))).is_none() {
             emit::lost::<KIND_EXEC>(slot);

@@ -10,7 +10,7 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{Address, offset},
+    kernel::{self, Address, offset},
     scope::{self, NONE},
     syscall::Regs,
 };
@@ -30,8 +30,10 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn forked(slot: u32, child: Address) -> bool {
     let tgid: u32 = child.read(offset!(task_struct_tgid)).unwrap_or(0);
-    if child.read(offset!(task_struct_pid)).unwrap_or(0) != tgid {
-        return true; // a thread
+    let tid: u32 = child.read(offset!(task_struct_pid)).unwrap_or(0);
+    if tid != tgid {
+        scope::thread_began(tid, tgid);
+        return true;
     }
     // clone3 can put the child into another cgroup (CLONE_INTO_CGROUP).
     let outside = scope::task(child).unwrap_or(NONE) != slot;
@@ -66,11 +68,15 @@ fn exited(slot: u32, task: Address) {
     let live = task
         .follow(offset!(task_struct_signal))
         .and_then(|signal| signal.read::<u32>(offset!(signal_struct_live)));
+    let (tgid, tid) = kernel::ids();
+    if tid != tgid {
+        scope::thread_ended(tid);
+    }
     if live.unwrap_or(0) != 0 {
         return;
     }
     let header = emit::header(KIND_EXIT);
-    scope::leave(header.tgid);
+    scope::leave(tgid);
     let record = ExitRecord {
         header,
         exit_code: task.read(offset!(task_struct_exit_code)).unwrap_or(0),
@@ -142,7 +148,7 @@ pub(crate) fn traced(class: u8, slot: u32, regs: Regs) {
 #[inline(always)]
 pub(crate) fn reached(slot: u32, op: u32, target: u32) {
     // The target is named in the caller's pid namespace, so only a hit says something here.
-    let inside = u32::from(scope::member(target).unwrap_or(NONE) == slot);
+    let inside = u32::from(scope::member_by_thread(target).unwrap_or(NONE) == slot);
     let record = PtraceRecord {
         header: emit::header(KIND_PTRACE),
         op,

@@ -26,6 +26,11 @@ static MORE_SCOPE: HashMap<u64, Slot, { MAX_JOBS as usize }> = HashMap::new();
 #[btf_map]
 static MEMBERS: HashMap<u32, u32, 65536, 1> = HashMap::new();
 
+/// Thread id to process id, for the further threads of members, which others name by their own number. Not a slot: a process that
+/// leaves its job takes all of them along.
+#[btf_map]
+static THREADS: HashMap<u32, u32, 65536, 1> = HashMap::new();
+
 /// No slot, where slots are compared: of two options the compiler would copy the undefined half of a `None`,
 /// which the verifier refuses.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -125,6 +130,28 @@ pub(crate) fn id_of_cgroup(cgroup: Address) -> Option<u64> {
 pub(crate) fn member(tgid: u32) -> Option<u32> {
     // SAFETY: the value is an integer; a stale one is the same process' own.
     unsafe { MEMBERS.get(tgid) }.copied()
+}
+
+/// The slot of a process that was seen joining a job, by the number of any of its threads.
+#[inline(always)]
+pub(crate) fn member_by_thread(tid: u32) -> Option<u32> {
+    if let Some(slot) = member(tid) {
+        return Some(slot);
+    }
+    // SAFETY: the value is an integer; threads are forgotten when they end.
+    member(*unsafe { THREADS.get(tid) }?)
+}
+
+/// Remembers a further thread of a member. Without room it is unknown, which nobody takes for anything else.
+#[inline(always)]
+pub(crate) fn thread_began(tid: u32, tgid: u32) {
+    let _: Result<(), i32> = THREADS.insert(tid, tgid, 0);
+}
+
+/// Forgets a thread; nothing to do when there was no room for it.
+#[inline(always)]
+pub(crate) fn thread_ended(tid: u32) {
+    let _: Result<(), i32> = THREADS.remove(tid);
 }
 
 /// Remembers a member; false when there is no room.
