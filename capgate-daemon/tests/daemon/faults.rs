@@ -1,6 +1,6 @@
 //! What goes wrong around the daemon, and in it.
 
-use std::{fs, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use capgate_common::protocol::Response;
 use serde_json::json;
@@ -78,12 +78,11 @@ fn a_daemon_that_is_told_to_end_kills_its_jobs_and_tells_their_clients() {
     assert!(record.contains("\"lost\""), "{record}");
 }
 
-/// A store with hardly any room, unmounted at the end.
-struct SmallStore(Place);
+/// A store with hardly any room, unmounted at the end, however the test ends.
+struct SmallStore(PathBuf);
 
 impl SmallStore {
-    fn new() -> Self {
-        let place = Place::new();
+    fn mount(place: &Place) -> Self {
         let store = place.path("store");
         fs::create_dir(&store).unwrap();
         let mounted = Command::new("mount")
@@ -91,15 +90,25 @@ impl SmallStore {
             .arg(&store)
             .status();
         assert!(mounted.unwrap().success());
-        Self(place)
+        Self(store)
+    }
+}
+
+impl Drop for SmallStore {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
 }
 
 #[test]
 fn a_full_disk_is_an_error_and_never_a_ledger() {
-    let small = SmallStore::new();
-    let store = small.0.path("store");
-    let daemon = Daemon::start_in(small.0, "");
+    let place = Place::new();
+    let small = SmallStore::mount(&place);
+    let store = small.0.clone();
+    let daemon = Daemon::start_in(place, "");
+    // Declared after the daemon, so that it is unmounted before the daemon's directory is removed.
+    let _small = small;
     let mut client = daemon.client(ALICE).connected("lease");
     let job = client.start_job("lease", Some(&contract(30)));
     daemon.client(ALICE).enter_and_run(&job, "true").wait();
@@ -123,10 +132,6 @@ fn a_full_disk_is_an_error_and_never_a_ledger() {
     let job = client.start_job("lease", Some(&contract(30)));
     daemon.client(ALICE).enter_and_run(&job, "true").wait();
     assert_eq!(client.finish("lease", &exited(0)).exit_code, 0);
-    drop(client);
-    drop(daemon);
-    let unmounted = Command::new("umount").arg("--lazy").arg(&store).status();
-    assert!(unmounted.unwrap().success());
 }
 
 #[test]
