@@ -177,6 +177,7 @@ impl Output {
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<()> {
         let (name, mut file) = self.create_new()?;
+        let made = stat::fstat(&file)?;
         let written = file.write_all(bytes).and_then(|()| {
             fcntl::renameat(
                 &self.directory,
@@ -194,7 +195,15 @@ impl Output {
                 UnlinkatFlags::NoRemoveDir,
             );
         }
-        written
+        written?;
+        // What the user finds under the path has to be this file: the job may have put another directory there.
+        let found = stat::lstat(&self.path).map(|found| (found.st_dev, found.st_ino));
+        if found != Ok((made.st_dev, made.st_ino)) {
+            return Err(io::Error::other(
+                "the job moved its directory away, and the file went with it; name a place that the job leaves alone",
+            ));
+        }
+        Ok(())
     }
 
     fn create_new(&self) -> io::Result<(OsString, File)> {
@@ -273,15 +282,18 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_the_job_swaps_does_not_get_the_file() {
+    fn a_directory_that_the_job_swaps_does_not_get_the_file_and_that_is_an_error() {
         let dir = fresh();
         let tests = dir.path().join("tests");
         fs::create_dir(&tests).expect("directory");
         let output = Output::prepare("ledger", &tests.join("out.json")).expect("prepared");
         fs::rename(&tests, dir.path().join("moved")).expect("rename");
         fs::create_dir(&tests).expect("another");
-        output.write(b"{}").expect("written");
-        assert!(dir.path().join("moved/out.json").exists());
+        let error = output.write(b"{}").expect_err("not where it was to be");
+        assert!(
+            error.to_string().contains("moved its directory away"),
+            "{error}"
+        );
         assert!(!tests.join("out.json").exists());
     }
 

@@ -80,6 +80,9 @@ pub const PATH_TRUNCATED: u16 = 1 << 3;
 /// A pointer on the way could not be read.
 pub const PATH_FAULT: u16 = 1 << 4;
 
+/// The mounts that the walk passed belong to another mount namespace than the task's: what it found is no name here.
+pub const PATH_FOREIGN: u16 = 1 << 5;
+
 /// A walked path: `len` bytes of the variable data, as components from the leaf to the root, each
 /// one length byte and that many name bytes (`NAME_MAX` is 255, limits.h). No component: `/`.
 #[repr(C)]
@@ -360,8 +363,10 @@ pub const UNSEEN_MOUNT: u32 = 3;
 pub const UNSEEN_FD: u32 = 4;
 /// [`UnseenRecord::what`]: a message list too long to read in full; `arg` is its length.
 pub const UNSEEN_MESSAGES: u32 = 5;
+/// [`UnseenRecord::what`]: the job set something up that lets the kernel write to files by itself; `arg` is the call's number.
+pub const UNSEEN_KERNEL: u32 = 6;
 /// One past the last of them.
-pub const UNSEEN_END: u32 = 6;
+pub const UNSEEN_END: u32 = 7;
 
 /// The name of each blind spot, as `coverage.unseen` and `allow_unseen` spell it; indexed by `UNSEEN_` value.
 pub const UNSEEN_NAMES: [&str; UNSEEN_END as usize] = [
@@ -371,6 +376,7 @@ pub const UNSEEN_NAMES: [&str; UNSEEN_END as usize] = [
     "mount",
     "fd_receive",
     "messages",
+    "kernel_writes",
 ];
 
 /// Something happened that the probe set cannot record. No data. Sent once per job and `what`.

@@ -79,13 +79,14 @@ pub fn ends(
     let mut unknown = 0;
     let own_proc = resolver.own_proc();
     for (directory, members) in writes.by_directory(names) {
-        let is_own_proc =
-            directory == own_proc || names.ancestors(directory).any(|above| above == own_proc);
-        let found = if is_own_proc {
+        let is_late = look.now_ns() > deadline_ns;
+        let is_own_proc = !is_late
+            && (directory == own_proc || names.ancestors(directory).any(|above| above == own_proc));
+        let found = if is_late {
+            vec![End::Unknown; members.len()]
+        } else if is_own_proc {
             // The process is gone. Nobody makes or removes names there: what was opened was there.
             vec![End::Other; members.len()]
-        } else if look.now_ns() > deadline_ns {
-            vec![End::Unknown; members.len()]
         } else {
             let leaves: Vec<&[u8]> = members.iter().map(|&name| names.component(name)).collect();
             look.ends(&names.bytes(directory), &leaves)

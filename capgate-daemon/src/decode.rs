@@ -395,6 +395,7 @@ impl<'a> Reader<'a> {
             bytes,
             absolute: walked.flags & wire::PATH_ABSOLUTE != 0,
             internal: walked.flags & wire::PATH_INTERNAL != 0,
+            foreign: walked.flags & wire::PATH_FOREIGN != 0,
             unhashed: walked.flags & wire::PATH_UNHASHED != 0,
             broken,
         })

@@ -102,6 +102,8 @@ pub struct KernelPath {
     pub absolute: bool,
     /// The mount is in no namespace (memfd, pipe, socket).
     pub internal: bool,
+    /// The mounts on the way belong to another mount namespace than the task's.
+    pub foreign: bool,
     /// The leaf is not in its directory (removed, `O_TMPFILE`).
     pub unhashed: bool,
     /// Cut or unreadable: not to be used as a name.

@@ -345,6 +345,14 @@ impl Resolver {
         }
     }
 
+    /// Whether the file system showed a link at a name only after `time_ns`, when the directory above it was another one.
+    #[must_use]
+    pub fn was_late(&self, name: NameId, time_ns: u64) -> bool {
+        self.looked.get(&name).is_some_and(|looked| {
+            matches!(looked.answer, Answer::Link(_)) && looked.at_ns >= time_ns
+        })
+    }
+
     /// An event made something at a name where nothing was: what was remembered of it is over.
     pub fn forget(&mut self, name: NameId) {
         self.looked.remove(&name);

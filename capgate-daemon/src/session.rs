@@ -26,7 +26,7 @@ use crate::{
     look::Look,
     loss,
     names::{Full, NameId, Names},
-    process::{Processes, Program},
+    process::{ImageId, Processes, Program},
     resolve::{Resolver, Unresolved},
     seen::{Moment, Op, Seen},
     sockets::Sockets,
@@ -39,6 +39,7 @@ use crate::{
 const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
 const UNSEEN_PTRACE: &str = "ptrace";
 const UNSEEN_CORE_DUMP: &str = "core_dump";
+const UNSEEN_EXCHANGE: &str = "exchange";
 
 /// In an exit code: the kernel wrote a core (wait(2), `WCOREDUMP`).
 const CORE_DUMPED: u32 = 0x80;
@@ -537,7 +538,7 @@ impl Session {
 
     /// The name that a call named, when it can be told.
     fn resolve(&mut self, scene: Scene<'_>, named: &Named, follow: bool) -> Option<NameId> {
-        if scene.elsewhere {
+        if scene.elsewhere || named.base.foreign {
             self.lose(loss::MOUNT_NAMESPACE);
             return None;
         }
@@ -552,7 +553,7 @@ impl Session {
 
     /// The name at a path that the kernel gave, when it can be told.
     fn kernel_path(&mut self, scene: Scene<'_>, path: &KernelPath) -> Option<NameId> {
-        if scene.elsewhere && (path.absolute || !path.internal) {
+        if path.foreign || scene.elsewhere && (path.absolute || !path.internal) {
             self.lose(loss::MOUNT_NAMESPACE);
             return None;
         }
@@ -584,6 +585,28 @@ impl Session {
             self.escapes
                 .entry(escapes::CONTRACT_WRITTEN.to_owned())
                 .or_insert(touch.seen);
+            return;
+        }
+        // Whatever way it took: another file is at its place now.
+        let replaced = self.contract.as_ref().is_some_and(|contract| {
+            contract.identity.is_some()
+                && contract.identity
+                    != contract
+                        .names
+                        .last()
+                        .and_then(|&name| self.look.identity(&self.ground.names.bytes(name)))
+        });
+        if replaced {
+            let moment = Moment {
+                time_ns: self.latest_ns,
+                ms: u32::try_from(self.latest_ns.saturating_sub(self.started_ns) / 1_000_000)
+                    .unwrap_or(u32::MAX),
+                tid: 0,
+                by: ImageId::UNKNOWN,
+            };
+            self.escapes
+                .entry(escapes::CONTRACT_WRITTEN.to_owned())
+                .or_insert(Seen::first(Op::Rename, &moment));
         }
     }
 

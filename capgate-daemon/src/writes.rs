@@ -429,5 +429,6 @@ fn was(kind: Kind) -> Was {
 #[cfg(test)]
 mod model;
 mod renames;
+pub(crate) use renames::RENAME_EXCHANGE;
 #[cfg(test)]
 mod tests;

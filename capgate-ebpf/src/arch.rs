@@ -46,6 +46,8 @@ pub(crate) mod class {
     pub(crate) const PROCESS_VM: u8 = 61;
     pub(crate) const IO_URING_SETUP: u8 = 62;
     pub(crate) const MOUNT: u8 = 63;
+    pub(crate) const KERNEL_WRITES: u8 = 64;
+    pub(crate) const BPF: u8 = 65;
 }
 
 #[cfg(bpf_target_arch = "x86_64")]
@@ -65,7 +67,7 @@ mod x86_64 {
     pub(crate) static CLASSES: [u8; NUMBERS] = classes();
 
     const fn classes() -> [u8; NUMBERS] {
-        let pairs: [(usize, u8); 48] = [
+        let pairs: [(usize, u8); 51] = [
             (2, class::OPEN),
             (257, class::OPENAT),
             (437, class::OPENAT2),
@@ -114,6 +116,9 @@ mod x86_64 {
             (166, class::MOUNT),
             (155, class::MOUNT),
             (429, class::MOUNT),
+            (163, class::KERNEL_WRITES),
+            (300, class::KERNEL_WRITES),
+            (321, class::BPF),
         ];
         let mut table = [0; NUMBERS];
         let mut i = 0;

@@ -200,6 +200,14 @@ pub(crate) fn mnt_ns() -> u32 {
         .load(offset!(mnt_namespace_ns_inum))
 }
 
+/// The current task's `struct mnt_namespace`, to be compared only.
+#[inline(always)]
+pub(crate) fn mount_namespace() -> u64 {
+    Typed::current()
+        .next(offset!(task_struct_nsproxy))
+        .load(offset!(nsproxy_mnt_ns))
+}
+
 /// When the current task's process began, nanoseconds since boot; 0 when unreadable.
 #[inline(always)]
 pub(crate) fn process_start() -> u64 {

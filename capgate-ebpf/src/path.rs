@@ -4,12 +4,15 @@
 
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel};
 use capgate_common::{
-    event::{PATH_ABSOLUTE, PATH_FAULT, PATH_INTERNAL, PATH_TRUNCATED, PATH_UNHASHED, Walked},
+    event::{
+        PATH_ABSOLUTE, PATH_FAULT, PATH_FOREIGN, PATH_INTERNAL, PATH_TRUNCATED, PATH_UNHASHED,
+        Walked,
+    },
     limits::{WALK_CAP, WALK_STEPS},
 };
 
 use crate::{
-    kernel::{Address, offset},
+    kernel::{Address, mount_namespace, offset},
     record::{Draft, LAST, Owner, Scratch},
 };
 
@@ -61,13 +64,7 @@ fn try_step(scratch: &mut Scratch) -> Option<i64> {
         let mount = scratch.walk.mount;
         let parent = mount.follow(offset!(mount_mnt_parent))?;
         if parent == mount {
-            let namespace = mount.read::<i64>(offset!(mount_mnt_ns))?;
-            // MNT_NS_INTERNAL is ERR_PTR(-EINVAL); null: detached (fs/mount.h).
-            if (-4095..0).contains(&namespace) {
-                scratch.walk.flags |= u64::from(PATH_INTERNAL);
-            } else if namespace != 0 {
-                scratch.walk.flags |= u64::from(PATH_ABSOLUTE);
-            }
+            scratch.walk.flags |= top(mount.read(offset!(mount_mnt_ns))?);
             return Some(STOP);
         }
         scratch.walk.dentry = mount.follow(offset!(mount_mnt_mountpoint))?;
@@ -96,11 +93,32 @@ fn try_step(scratch: &mut Scratch) -> Option<i64> {
     scratch.end = end + u64::from(len) + 1;
     if link.parent == dentry {
         // The top of a tree that is not mounted here: an internal file, or a mount that was left behind.
+        let top = top(scratch.walk.mount.read(offset!(mount_mnt_ns))?);
+        scratch.walk.flags |= top & u64::from(PATH_INTERNAL);
         return Some(STOP);
     }
     scratch.walk.dentry = link.parent;
     Some(GO_ON)
 }
+
+/// What the namespace of the topmost mount says of a path (fs/mount.h): MNT_NS_INTERNAL is ERR_PTR(-EINVAL), a detached mount
+/// has none, and one that open_tree cloned has one of its own.
+#[inline(always)]
+fn top(namespace: u64) -> u64 {
+    let mut flags = 0;
+    if namespace >= ERR_PTR {
+        flags |= PATH_INTERNAL;
+    } else if namespace != 0 {
+        flags |= PATH_ABSOLUTE;
+        if namespace != mount_namespace() {
+            flags |= PATH_FOREIGN;
+        }
+    }
+    u64::from(flags)
+}
+
+/// Pointers from here on are error numbers (`IS_ERR_VALUE`, include/linux/err.h).
+const ERR_PTR: u64 = -4095i64 as u64;
 
 impl<O: Owner, T> Draft<O, T> {
     /// Appends the walked path of the `struct path` at `path`.

@@ -5,7 +5,9 @@ use aya_ebpf::{
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
-use capgate_common::event::{KIND_FILE, UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_MOUNT};
+use capgate_common::event::{
+    KIND_FILE, UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_KERNEL, UNSEEN_MOUNT,
+};
 
 use crate::{
     arch::{CLASSES, NUMBERS, REGS_ARGS, REGS_NR, STATUS_COMPAT, class},
@@ -62,6 +64,9 @@ fn try_sys_exit(ctx: &BtfTracePointContext) {
     dispatch(ctx, class, slot, ret);
 }
 
+/// `BPF_OBJ_PIN` of `enum bpf_cmd` (include/uapi/linux/bpf.h).
+const BPF_OBJ_PIN: u64 = 6;
+
 /// What the first program found out, for the one that it hands over to. Both run on one CPU, not preempted.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -96,6 +101,14 @@ fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
             return;
         }
         class::MOUNT => return emit::unseen(slot, UNSEEN_MOUNT, 0),
+        // acct names a file that the kernel appends to, fanotify_init hands out descriptors, and bpf can make files.
+        class::KERNEL_WRITES => return emit::unseen(slot, UNSEEN_KERNEL, 0),
+        class::BPF => {
+            if Regs::new(ctx).arg::<0>() == BPF_OBJ_PIN {
+                emit::unseen(slot, UNSEEN_KERNEL, 0);
+            }
+            return;
+        }
         class::OPEN..class::RENAME => CONCERN_OPENED,
         class::RENAME..class::SOCKET => CONCERN_NAMED,
         class::SENDMMSG => CONCERN_SENT_MANY,

@@ -2,13 +2,14 @@
 
 use capgate_common::escapes;
 
-use super::{ContractFile, Scene, Session};
+use super::{ContractFile, Scene, Session, UNSEEN_EXCHANGE};
 use crate::{
     event::{File, Name, NameOp, Named},
     names::{Kind, Now, Origin},
     normalise,
     seen::{Op, Seen},
     told::What,
+    writes::RENAME_EXCHANGE,
 };
 
 /// `AT_` flags (include/uapi/linux/fcntl.h).
@@ -101,6 +102,10 @@ impl Session {
         let Some((from, to)) = from.zip(to) else {
             return What::Nothing;
         };
+        if name.arg & RENAME_EXCHANGE != 0 {
+            // What lies below two directories that changed places is not followed yet.
+            self.unsee(UNSEEN_EXCHANGE, &scene.moment);
+        }
         let result = self
             .writes
             .renamed(&mut self.ground, from, to, name.arg, &scene.moment);

@@ -9,7 +9,7 @@ use crate::{
 
 /// `RENAME_` flags (include/uapi/linux/fs.h).
 const RENAME_NOREPLACE: u32 = 1;
-const RENAME_EXCHANGE: u32 = 2;
+pub(crate) const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
 impl Writes {
@@ -28,6 +28,14 @@ impl Writes {
         if from == to {
             // The kernel does nothing.
             self.touch(from, Op::Rename, moment).settle(moment);
+            return Ok(());
+        }
+        let below = |names: &Names, name, above| names.ancestors(name).any(|step| step == above);
+        if below(&on.names, to, from) || below(&on.names, from, to) {
+            // The kernel refuses it, so one of the names was not resolved as the kernel did: a link was looked at too late.
+            self.doubts += 1;
+            self.touch(from, Op::Rename, moment).settle(moment);
+            self.touch(to, Op::Rename, moment).settle(moment);
             return Ok(());
         }
         self.arrive(&mut on.names, from, moment)?;
@@ -197,9 +205,11 @@ impl Writes {
                 let component = on.names.component(child).to_vec();
                 let target = on.names.child(to, &component)?;
                 let now = on.names.now(child);
-                let touch = self.find(child);
                 on.resolver.moved(child, target);
+                // A link that was looked at only when it had another place or was another one.
+                self.doubts += u64::from(on.resolver.was_late(child, moment.time_ns));
                 on.resolver.forget(child);
+                let touch = self.find(child);
                 match now.presence {
                     Presence::Present
                         if touch.is_some() || matches!(now.origin, Origin::Made(_)) =>
