@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     jobs::Jobs,
     listen::{self, Socket},
-    log, notify,
+    log, memory, notify,
     peer::Home,
     privileges,
     probes::Probes,
@@ -39,6 +39,7 @@ const THREAD_PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// When something is missing that it needs: one sentence.
 pub fn run(args: &Args) -> Result<()> {
+    memory::bound();
     let mut config = load_config(args)?;
     log::start(&config.log)?;
     let host = Host::look().context("cannot look at this host")?;

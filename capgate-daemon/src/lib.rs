@@ -24,6 +24,7 @@ pub mod listen;
 pub mod log;
 pub mod look;
 pub mod loss;
+pub mod memory;
 pub mod message;
 pub mod names;
 pub mod normalise;

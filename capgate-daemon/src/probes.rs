@@ -21,7 +21,10 @@ use capgate_common::{
     limits::{MAX_JOBS, MAX_LEVELS, WAKE_SHIFT},
 };
 
-use crate::offsets::{self, KERNEL_BTF, OffsetsError};
+use crate::{
+    memory,
+    offsets::{self, KERNEL_BTF, OffsetsError},
+};
 
 /// The object that the build script made.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/capgate-ebpf"));
@@ -208,7 +211,7 @@ impl Probes {
             return Err(ProbesError::RingSize(ring_bytes));
         }
         let found = offsets::read(Path::new(KERNEL_BTF))?;
-        give_memory_back();
+        memory::give_back();
         let btf = Btf::from_sys_fs().map_err(|e| ProbesError::Load {
             cause: one_line(&e),
         })?;
@@ -259,7 +262,7 @@ impl Probes {
             .load()
             .map_err(refused("load", EGRESS))?;
         drop(btf);
-        give_memory_back();
+        memory::give_back();
         Ok(Self {
             scope: take(&mut ebpf, "SCOPE")?,
             more_scope: take(&mut ebpf, "MORE_SCOPE")?,
@@ -551,12 +554,4 @@ fn one_line(error: &dyn std::error::Error) -> String {
         .find(|at| line.is_char_boundary(*at))
         .unwrap_or(line.len());
     line.get(start..).unwrap_or_default().to_owned()
-}
-
-/// Returns freed memory to the system: parsing the kernel's BTF takes tens of megabytes for a moment.
-fn give_memory_back() {
-    // SAFETY: malloc_trim has no preconditions.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }

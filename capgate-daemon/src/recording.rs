@@ -28,6 +28,7 @@ use crate::{
     drain::{self, Drain, Take},
     event::Event,
     look::JobRoot,
+    memory,
     probes::{JobSlot, Probes, ProbesError},
     recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
     session::{self, JobView, Limits, Session},
@@ -187,6 +188,9 @@ impl Recorder for ProbeRecorder {
         if kernel.open == 0 {
             kernel.probes.detach();
         }
+        drop(kernel);
+        // What a large job took is not kept for the next one.
+        memory::give_back();
     }
 
     fn facts(&self) -> Facts {
