@@ -30,7 +30,7 @@ pub(crate) const CAPABILITIES: [Capability; 3] = [
     Capability {
         name: "ia32",
         meaning: "the kernel and the C compiler run 32-bit x86 programs",
-        tests: 0,
+        tests: 1,
     },
     Capability {
         name: "pypi",

@@ -1,0 +1,132 @@
+//! What the probes cannot record is said, and what reaches a job by other ways than names is recorded.
+
+use std::{
+    fs::{self, File},
+    io::IoSlice,
+    os::{
+        fd::AsRawFd,
+        unix::{fs::PermissionsExt, net::UnixListener},
+    },
+};
+
+use capgate_common::evidence::Column;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+use crate::{
+    absent,
+    job::{Done, Place},
+    programs::Programs,
+    service::{ALICE, ROOT, Service},
+};
+
+/// The job's ledger is incomplete for this reason and no other.
+#[track_caller]
+fn check_blind(done: &Done, to: &[&str]) {
+    let recording = &done.incomplete().recording;
+    assert_eq!(recording.coverage.unseen.iter().collect::<Vec<_>>(), to);
+    assert!(recording.lost.is_empty(), "{:?}", recording.lost);
+}
+
+#[test]
+fn system_calls_of_32_bit_programs_are_a_blind_spot() {
+    let test = "system_calls_of_32_bit_programs_are_a_blind_spot";
+    if absent::skip(test, "ia32").unwrap() {
+        return;
+    }
+    let programs = Programs::new();
+    let service = Service::start();
+    for flags in [&["-m32", "-static"][..], &["-m64"]] {
+        let program = programs.build_with("compat", flags);
+        let place = Place::of(ALICE);
+        let done = place.record(&service, &[&program]);
+        check_blind(&done, &["compat"]);
+        assert!(place.root().join("compat").exists());
+        // A human can accept it by its name.
+        let contract = place.contract(
+            r#"{"allow_net": ["127.0.0.1:9"], "cpu_budget": 9, "allow_unseen": ["compat"],
+                "writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}"#,
+        );
+        let done = place.job(&service, &[&program]).gated(&contract);
+        let done = done.start().wait();
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        assert!(done.stderr.contains("BLIND to compat"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn files_that_io_uring_opens_and_renames_are_a_blind_spot() {
+    let programs = Programs::new();
+    let uring = programs.build("uring");
+    let service = Service::start();
+    let place = Place::of(ALICE);
+    fs::write(place.root().join("from"), "").unwrap();
+    for (operation, made) in [("open", "opened"), ("rename", "to")] {
+        let done = place.record(&service, &[&uring, operation]);
+        check_blind(&done, &["io_uring"]);
+        assert!(place.root().join(made).exists());
+    }
+    // Having a ring is none.
+    place.record(&service, &[&uring, "nop"]).complete();
+}
+
+#[test]
+fn a_writable_descriptor_from_outside_is_a_name_written() {
+    let programs = Programs::new();
+    let receive = programs.build("receive");
+    let service = Service::start();
+    let place = Place::of(ALICE);
+    let path = place.root().join("given");
+    // A file that the user could not open.
+    let file = File::create(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let socket = place.beside("outside");
+    let listener = UnixListener::bind(&socket).unwrap();
+    place.give(&socket);
+    let running = place
+        .job(&service, &[&receive, socket.to_str().unwrap()])
+        .start();
+    let (peer, _) = listener.accept().unwrap();
+    let fds = [file.as_raw_fd()];
+    sendmsg::<()>(
+        peer.as_raw_fd(),
+        &[IoSlice::new(b"x")],
+        &[ControlMessage::ScmRights(&fds)],
+        MsgFlags::empty(),
+        None,
+    )
+    .unwrap();
+    let done = running.wait();
+    let recording = &done.complete().recording;
+    assert_eq!(recording.write_paths.iter().collect::<Vec<_>>(), ["given"]);
+    assert_eq!(done.entry(Column::Writes, "given").ops, ["receive"]);
+    let peer = format!("unix:{}", socket.display());
+    assert_eq!(recording.net.iter().collect::<Vec<_>>(), [&peer]);
+    assert_eq!(fs::read(&path).unwrap(), b"x");
+}
+
+#[test]
+fn what_is_written_below_a_mount_of_the_jobs_own_is_a_blind_spot() {
+    let service = Service::start();
+    let place = Place::of(ROOT);
+    let script = "mkdir -p m && mount -t tmpfs none m && echo > m/hidden";
+    let done = place.record(&service, &["unshare", "--mount", "sh", "-c", script]);
+    let recording = &done.incomplete().recording;
+    assert!(recording.coverage.unseen.contains("mount"));
+    assert!(
+        recording.lost["mount_namespace"] > 0,
+        "{:?}",
+        recording.lost
+    );
+    assert!(
+        !recording.write_paths.contains("m/hidden"),
+        "no such name is in the repository"
+    );
+
+    let place = Place::of(ALICE);
+    let script = "mkdir m && mount --bind . m && echo > m/seen";
+    let wrapper = ["unshare", "--map-root-user", "--mount", "sh", "-c", script];
+    let done = place.record(&service, &wrapper);
+    let recording = &done.incomplete().recording;
+    assert!(recording.coverage.unseen.contains("mount"));
+    assert!(!recording.write_paths.contains("m/seen"));
+}

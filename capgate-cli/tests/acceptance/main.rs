@@ -1,0 +1,24 @@
+//! What the release promises, by the real client, the real daemon and the running kernel: inputs that broke other recorders,
+//! many jobs at once, users that must not see each other, and blind spots that must be said. Needs root.
+//!
+//! Beside these, `tests/client/real` has the wrapper, the gate and the crash of a daemon as a client sees it, and
+//! `capgate-daemon/tests/daemon` the leases, peers and limits.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../support/absent.rs"]
+mod absent;
+
+mod blind;
+mod crash;
+mod job;
+mod kernel;
+mod loss;
+mod many;
+mod programs;
+mod service;
+mod stream;
+mod users;

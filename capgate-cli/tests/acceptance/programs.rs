@@ -1,0 +1,43 @@
+//! Small programs that do what no shell does, compiled for a test.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::service::succeed;
+
+/// Where the sources are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/programs");
+
+/// Programs that are there until this goes.
+pub(crate) struct Programs(tempfile::TempDir);
+
+impl Programs {
+    pub(crate) fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let everybody = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), everybody).unwrap();
+        Self(dir)
+    }
+
+    /// Compiles `NAME.c`.
+    pub(crate) fn build(&self, name: &str) -> String {
+        self.build_with(name, &[])
+    }
+
+    /// Compiles `NAME.c` with further flags.
+    pub(crate) fn build_with(&self, name: &str, flags: &[&str]) -> String {
+        let program: PathBuf = self.0.path().join(name);
+        let source = Path::new(SOURCES).join(format!("{name}.c"));
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+            .arg(&program)
+            .args(flags)
+            .arg(source);
+        succeed(&mut gcc);
+        program.to_str().unwrap().to_owned()
+    }
+}
