@@ -35,7 +35,7 @@ pub(crate) const CAPABILITIES: [Capability; 3] = [
     Capability {
         name: "pypi",
         meaning: "source distributions can be fetched from a Python package index",
-        tests: 0,
+        tests: 2,
     },
 ];
 

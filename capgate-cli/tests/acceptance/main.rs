@@ -1,5 +1,5 @@
 //! What the release promises, by the real client, the real daemon and the running kernel: inputs that broke other recorders,
-//! many jobs at once, users that must not see each other, and blind spots that must be said. Needs root.
+//! many jobs at once, users that must not see each other, blind spots that must be said, and a second look by `strace`. Needs root.
 //!
 //! Beside these, `tests/client/real` has the wrapper, the gate and the crash of a daemon as a client sees it, and
 //! `capgate-daemon/tests/daemon` the leases, peers and limits.
@@ -12,6 +12,7 @@
 #[path = "../support/absent.rs"]
 mod absent;
 
+mod ambient;
 mod blind;
 mod crash;
 mod job;
@@ -19,6 +20,8 @@ mod kernel;
 mod loss;
 mod many;
 mod programs;
+mod project;
 mod service;
 mod stream;
 mod users;
+mod witness;
