@@ -23,9 +23,6 @@ pub const STRING_CAP: usize = 4096;
 /// Bytes of argv kept with an exec. More is cut and flagged: argv is evidence, never compared.
 pub const ARGV_CAP: usize = 2048;
 
-/// Bytes of a socket address kept (`struct sockaddr_storage`, socket.h).
-pub const SOCKADDR_CAP: usize = 128;
-
 /// Default size of one job's ring in bytes; a power of two and a multiple of the page size.
 pub const RING_BYTES: u32 = 8 << 20;
 
