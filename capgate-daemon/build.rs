@@ -14,6 +14,9 @@ use toolchain::Toolchain;
 /// The eBPF crate's directory and its binary.
 const OBJECT: &str = "capgate-ebpf";
 
+/// What the object knows registers and system call numbers of: the modules below `capgate-ebpf/src/arch`.
+const ARCHITECTURES: [&str; 2] = ["aarch64", "x86_64"];
+
 /// Everything that the object is made of, relative to the workspace. The workspace's manifest is read for what
 /// capgate-common inherits from it.
 const SOURCES: [&str; 8] = [
@@ -47,16 +50,18 @@ fn build() -> Result<(), String> {
             workspace.join(source).display()
         );
     }
+    let arch = variable("CARGO_CFG_TARGET_ARCH")?;
+    if !ARCHITECTURES.contains(&arch.as_str()) {
+        return Err(format!(
+            "capgated records on {} only, not on {arch}",
+            ARCHITECTURES.join(" and ")
+        ));
+    }
     let toolchain = Toolchain::find().map_err(|missing| missing.to_string())?;
     let out_dir = PathBuf::from(variable("OUT_DIR")?);
     let target_dir = shared_target_dir(&out_dir)?;
     let cargo = toolchain
-        .cargo(
-            "build",
-            &workspace.join(OBJECT),
-            &variable("CARGO_CFG_TARGET_ARCH")?,
-            &target_dir,
-        )
+        .cargo("build", &workspace.join(OBJECT), &arch, &target_dir)
         .map_err(|e| format!("cannot prepare {}: {e}", target_dir.display()))?;
     run(cargo)?;
     let product = target_dir

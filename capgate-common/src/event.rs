@@ -519,7 +519,7 @@ pub struct Offsets {
     pub task_struct_exit_code: u32,
     pub task_struct_signal: u32,
     pub signal_struct_live: u32,
-    pub task_struct_thread_info_status: u32,
+    pub task_struct_thread_info_compat: u32,
     pub files_struct_fdt: u32,
     pub fdtable_max_fds: u32,
     pub fdtable_fd: u32,

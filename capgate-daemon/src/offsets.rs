@@ -8,6 +8,12 @@ use capgate_common::event::Offsets;
 /// The running kernel's own type information.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
+/// The member that tells a 32-bit call, as the probes of the architecture read it.
+#[cfg(target_arch = "aarch64")]
+const COMPAT_WORD: &str = "thread_info.flags";
+#[cfg(target_arch = "x86_64")]
+const COMPAT_WORD: &str = "thread_info.status";
+
 /// What was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
@@ -44,7 +50,7 @@ pub enum OffsetsError {
 }
 
 macro_rules! offsets {
-    ($btf:expr; $($field:ident: $of:literal . $member:literal,)+) => {
+    ($btf:expr; $($field:ident: $of:literal . $member:tt,)+) => {
         Offsets { $($field: member($btf, $of, $member)?,)+ }
     };
 }
@@ -96,7 +102,7 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         task_struct_exit_code: "task_struct"."exit_code",
         task_struct_signal: "task_struct"."signal",
         signal_struct_live: "signal_struct"."live",
-        task_struct_thread_info_status: "task_struct"."thread_info.status",
+        task_struct_thread_info_compat: "task_struct".COMPAT_WORD,
         files_struct_fdt: "files_struct"."fdt",
         fdtable_max_fds: "fdtable"."max_fds",
         fdtable_fd: "fdtable"."fd",

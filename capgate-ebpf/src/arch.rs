@@ -1,7 +1,31 @@
 //! What differs between architectures: registers and system call numbers.
+//!
+//! Each architecture's module has the same items: `syscall_number` and `is_compat` of a call that ends, `ARGUMENTS`, and
+//! `CLASSES`.
 
+#[cfg(bpf_target_arch = "aarch64")]
+mod aarch64;
 #[cfg(bpf_target_arch = "x86_64")]
-pub(crate) use x86_64::*;
+mod x86_64;
+
+#[cfg(bpf_target_arch = "aarch64")]
+pub(crate) use aarch64::{ARGUMENTS, CLASSES, is_compat, syscall_number};
+#[cfg(bpf_target_arch = "x86_64")]
+pub(crate) use x86_64::{ARGUMENTS, CLASSES, is_compat, syscall_number};
+
+/// One past the numbers that `CLASSES` knows.
+pub(crate) const NUMBERS: usize = 512;
+
+/// A table from system call number to class.
+const fn table<const N: usize>(pairs: [(usize, u8); N]) -> [u8; NUMBERS] {
+    let mut table = [0; NUMBERS];
+    let mut i = 0;
+    while i < N {
+        table[pairs[i].0] = pairs[i].1;
+        i += 1;
+    }
+    table
+}
 
 /// What a system call is to the recorder; 0 is "nothing".
 pub(crate) mod class {
@@ -48,84 +72,4 @@ pub(crate) mod class {
     pub(crate) const MOUNT: u8 = 63;
     pub(crate) const KERNEL_WRITES: u8 = 64;
     pub(crate) const BPF: u8 = 65;
-}
-
-#[cfg(bpf_target_arch = "x86_64")]
-mod x86_64 {
-    use super::class;
-
-    /// `pt_regs.orig_ax`: the system call's number (arch/x86/include/uapi/asm/ptrace.h).
-    pub(crate) const REGS_NR: usize = 120;
-    /// Offsets of the arguments in `pt_regs`: rdi, rsi, rdx, r10, r8, r9.
-    pub(crate) const REGS_ARGS: [usize; 6] = [112, 104, 96, 56, 72, 64];
-    /// `TS_COMPAT` in `thread_info.status`: a 32-bit call is under way (arch/x86/include/asm/thread_info.h).
-    pub(crate) const STATUS_COMPAT: u32 = 2;
-
-    /// One past the numbers that [`CLASSES`] knows.
-    pub(crate) const NUMBERS: usize = 512;
-    /// System call number to class (arch/x86/entry/syscalls/syscall_64.tbl).
-    pub(crate) static CLASSES: [u8; NUMBERS] = classes();
-
-    const fn classes() -> [u8; NUMBERS] {
-        let pairs: [(usize, u8); 51] = [
-            (2, class::OPEN),
-            (257, class::OPENAT),
-            (437, class::OPENAT2),
-            (85, class::CREAT),
-            (304, class::OPEN_BY_HANDLE),
-            (438, class::GETFD),
-            (82, class::RENAME),
-            (264, class::RENAMEAT),
-            (316, class::RENAMEAT2),
-            (87, class::UNLINK),
-            (263, class::UNLINKAT),
-            (84, class::RMDIR),
-            (86, class::LINK),
-            (265, class::LINKAT),
-            (88, class::SYMLINK),
-            (266, class::SYMLINKAT),
-            (133, class::MKNOD),
-            (259, class::MKNODAT),
-            (83, class::MKDIR),
-            (258, class::MKDIRAT),
-            (76, class::TRUNCATE),
-            (90, class::CHMOD),
-            (268, class::FCHMODAT),
-            (452, class::FCHMODAT),
-            (92, class::CHOWN),
-            (94, class::LCHOWN),
-            (260, class::FCHOWNAT),
-            (188, class::XATTR),
-            (197, class::XATTR),
-            (189, class::LXATTR),
-            (198, class::LXATTR),
-            (41, class::SOCKET),
-            (49, class::BIND),
-            (50, class::LISTEN),
-            (42, class::CONNECT),
-            (44, class::SENDTO),
-            (46, class::SENDMSG),
-            (307, class::SENDMMSG),
-            (47, class::RECVMSG),
-            (299, class::RECVMMSG),
-            (101, class::PTRACE),
-            (310, class::PROCESS_VM),
-            (311, class::PROCESS_VM),
-            (425, class::IO_URING_SETUP),
-            (165, class::MOUNT),
-            (166, class::MOUNT),
-            (155, class::MOUNT),
-            (429, class::MOUNT),
-            (163, class::KERNEL_WRITES),
-            (300, class::KERNEL_WRITES),
-            (321, class::BPF),
-        ];
-        let mut table = [0; NUMBERS];
-        let mut i = 0;
-        while i < pairs.len() {
-            table[pairs[i].0] = pairs[i].1;
-            i += 1;
-        }
-        table
-    }
 }

@@ -10,9 +10,9 @@ use capgate_common::event::{
 };
 
 use crate::{
-    arch::{CLASSES, NUMBERS, REGS_ARGS, REGS_NR, STATUS_COMPAT, class},
+    arch::{self, ARGUMENTS, CLASSES, NUMBERS, class},
     emit, file,
-    kernel::{self, Typed, offset},
+    kernel::{self, Typed},
     name, process, scope, socket,
 };
 
@@ -29,7 +29,7 @@ impl Regs {
     /// An argument of the call, 0 to 5.
     #[inline(always)]
     pub(crate) fn arg<const N: usize>(self) -> u64 {
-        self.0.load(REGS_ARGS[N])
+        self.0.load(ARGUMENTS[N])
     }
 }
 
@@ -42,10 +42,9 @@ pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn try_sys_exit(ctx: &BtfTracePointContext) {
-    let number: u64 = Regs::new(ctx).0.load(REGS_NR);
-    let status: u32 = Typed::current().load(offset!(task_struct_thread_info_status));
+    let number = arch::syscall_number(Regs::new(ctx).0);
     // Numbers of 32-bit and x32 calls mean other calls than ours.
-    if status & STATUS_COMPAT != 0 || number >= NUMBERS as u64 {
+    if arch::is_compat(Typed::current()) || number >= NUMBERS as u64 {
         // Numbers that the kernel does not know come back as -ENOSYS; -1 is a call that seccomp or ptrace skipped.
         if let Some(slot) = scope::current() {
             let ret: i64 = ctx.arg::<u64>(1) as i64;
