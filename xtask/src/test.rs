@@ -86,7 +86,8 @@ const PACKAGES: [Package; 12] = [
 
 /// What tests of 32-bit programs need, on machines that can run them.
 const PACKAGES_IA32: [Package; 1] = [Package {
-    name: "gcc-multilib",
+    // Not gcc-multilib, which cannot be installed beside a cross compiler.
+    name: "gcc-12-multilib",
     provides: "/usr/lib32/libc.a",
     why: "compiles a 32-bit test program",
 }];
