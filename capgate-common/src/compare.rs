@@ -247,6 +247,11 @@ impl Draft {
                     .collect();
                 self.unused_globs(key, texts, &used);
             }
+            if let Some(git) = rules.git_ignored()
+                && !ignored.iter().any(|entry| git.ignores(entry))
+            {
+                self.unused("ignore_gitignored", "true");
+            }
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Contract {
     pub compare_writes: CompareWrites,
     /// Globs of names that do not count as written.
     pub ignore_writes: Vec<String>,
+    /// Names that git ignores, by the rules of the base commit, do not count as written.
+    pub ignore_gitignored: bool,
     /// Globs of directories that do not count as written, with all below them.
     pub scratch: Vec<String>,
     /// Globs of programs that are allowed; `None` when programs are not compared.
@@ -172,12 +174,6 @@ impl Contract {
                 format!("`{schema}` is not `{SCHEMA}`, which this version reads"),
             ));
         }
-        if values.optional("ignore_gitignored", values::flag)? == Some(true) {
-            return Err(ContractError::value(
-                "ignore_gitignored",
-                "this version does not support `true`; write the ignored names as `ignore_writes`",
-            ));
-        }
         let contract = Self {
             allow_net: values.required("allow_net", values::net_patterns)?,
             cpu_budget: values.required("cpu_budget", values::seconds)?,
@@ -190,6 +186,9 @@ impl Contract {
                 .unwrap_or_default(),
             ignore_writes: values
                 .optional("ignore_writes", values::patterns)?
+                .unwrap_or_default(),
+            ignore_gitignored: values
+                .optional("ignore_gitignored", values::flag)?
                 .unwrap_or_default(),
             scratch: values
                 .optional("scratch", values::patterns)?

@@ -161,6 +161,11 @@ impl Anchor {
     }
 }
 
+/// Whether an entry lies in the root.
+pub(crate) fn is_in_root(entry: &str) -> bool {
+    Anchor::of(entry) == Anchor::Root
+}
+
 fn parse(text: &str) -> Result<Glob, String> {
     if text.is_empty() {
         return Err("an empty pattern".to_owned());

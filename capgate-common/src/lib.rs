@@ -5,6 +5,8 @@
 #[cfg(feature = "user")]
 pub mod address;
 #[cfg(feature = "user")]
+pub mod change;
+#[cfg(feature = "user")]
 pub mod compare;
 #[cfg(feature = "user")]
 pub mod contract;
@@ -15,6 +17,8 @@ pub mod event;
 pub mod evidence;
 #[cfg(feature = "user")]
 pub mod finding;
+#[cfg(feature = "user")]
+pub mod gitignored;
 #[cfg(feature = "user")]
 pub mod glob;
 #[cfg(feature = "user")]

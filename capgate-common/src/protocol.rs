@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{compare::Judgement, evidence::Evidence, ledger::Ledger};
+use crate::{compare::Judgement, evidence::Evidence, gitignored::CommitRules, ledger::Ledger};
 
 /// The protocol version of this build. A daemon accepts its own and the one before.
 pub const VERSION: u32 = 1;
 /// The oldest version that this build accepts.
 pub const OLDEST_VERSION: u32 = 1;
-/// Longest line from a client, in bytes, the newline included: the contract (1 MiB at most) dominates it,
+/// Longest line from a client, in bytes, the newline included: the contract (1 MiB at most) and the commit's rules dominate it,
 /// doubled by JSON escaping.
 pub const MAX_REQUEST: usize = 4 << 20;
 /// Longest line from the daemon, in bytes: evidence dominates it.
@@ -85,6 +85,9 @@ pub struct Start {
     pub contract_source: Option<String>,
     /// Absolute path of the contract's file in the work tree, escaped form, to notice that the job wrote it.
     pub contract_path: Option<String>,
+    /// What git ignores, by the base commit, when the contract has `ignore_gitignored`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_rules: Option<Box<CommitRules>>,
     /// Record only: no comparison and no CPU budget. A contract's patterns still say what does not count.
     pub record: bool,
     /// Environment values that contract tokens (`$TMPDIR`, ...) resolve from.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     contract::{Contract, ContractError},
+    gitignored::{CommitRules, GitIgnored},
     glob::{GlobError, GlobPatterns},
     netpattern::NetPatterns,
     pathform::{Forms, trim_slashes},
@@ -15,20 +16,23 @@ pub struct Rules {
     contract: Contract,
     net: NetPatterns,
     ignore_writes: GlobPatterns,
+    git_ignored: Option<GitIgnored>,
     scratch: GlobPatterns,
     exec: Option<GlobPatterns>,
 }
 
 impl Rules {
     /// Makes a contract ready. `environment` is the client's, before the job, with at least the variables that
-    /// [`tokens`] names; `forms` are the job's.
+    /// [`tokens`] names; `forms` are the job's; `commit` has the rules for `ignore_gitignored`, and is not looked at without it.
     ///
     /// # Errors
-    /// When a token has no value, or one that would let a pattern cover the root; when a glob is malformed or matches everything.
+    /// When a token has no value, or one that would let a pattern cover the root; when a glob is malformed or matches everything;
+    /// when the commit's rules are needed and absent or cannot be used.
     pub fn new(
         contract: Contract,
         environment: &BTreeMap<String, String>,
         forms: &Forms,
+        commit: Option<&CommitRules>,
     ) -> Result<Self, ContractError> {
         let ready = |key, globs: &[String], compile: fn(&[String]) -> Result<_, GlobError>| {
             let resolved = resolve(key, globs, environment, forms)?;
@@ -40,6 +44,7 @@ impl Rules {
         })?;
         Ok(Self {
             net,
+            git_ignored: git_ignored(&contract, commit)?,
             ignore_writes: ready("ignore_writes", &contract.ignore_writes, GlobPatterns::new)?,
             scratch: ready("scratch", &contract.scratch, GlobPatterns::directories)?,
             exec: contract
@@ -66,6 +71,11 @@ impl Rules {
         &self.ignore_writes
     }
 
+    /// `ignore_gitignored`, when the contract has it.
+    pub fn git_ignored(&self) -> Option<&GitIgnored> {
+        self.git_ignored.as_ref()
+    }
+
     /// `scratch`: also tells where transient names do not count.
     pub fn scratch(&self) -> &GlobPatterns {
         &self.scratch
@@ -76,9 +86,40 @@ impl Rules {
         self.exec.as_ref()
     }
 
-    /// Whether an entry of the write set does not count, because `ignore_writes` or `scratch` covers it.
+    /// Whether an entry of the write set does not count, because `ignore_writes`, `ignore_gitignored` or `scratch` covers it.
     pub fn ignores(&self, entry: &str) -> bool {
-        self.ignore_writes.matches(entry) || self.scratch.matches(entry)
+        self.ignore_writes.matches(entry)
+            || self.scratch.matches(entry)
+            || self
+                .git_ignored
+                .as_ref()
+                .is_some_and(|rules| rules.ignores(entry))
+    }
+}
+
+fn git_ignored(
+    contract: &Contract,
+    commit: Option<&CommitRules>,
+) -> Result<Option<GitIgnored>, ContractError> {
+    const KEY: &str = "ignore_gitignored";
+    if !contract.ignore_gitignored {
+        return Ok(None);
+    }
+    let Some(commit) = commit else {
+        return Err(ContractError::value(
+            KEY,
+            "the rules of the base commit are needed, and nobody gave them; run in a git work tree",
+        ));
+    };
+    match GitIgnored::new(commit) {
+        Ok(rules) => Ok(Some(rules)),
+        Err(error) => Err(ContractError::value(
+            KEY,
+            format!(
+                "{error}, at {}; write the ignored names as `ignore_writes`",
+                commit.source
+            ),
+        )),
     }
 }
 

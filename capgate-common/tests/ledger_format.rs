@@ -8,6 +8,7 @@ use capgate_common::{
     contract::{self, CompareWrites, Contract},
     escapes,
     evidence::Evidence,
+    gitignored,
     glob::GlobPatterns,
     ledger::{self, Ledger},
     netpattern::{NetPattern, NetPatterns},
@@ -308,6 +309,27 @@ fn the_escapes_are_those_of_the_code() {
     ]);
     known.extend(escapes::DELEGATES.map(escapes::delegate));
     assert_eq!(words(&column(&rows, 0)), known);
+}
+
+#[test]
+fn what_gitignore_never_covers_is_what_the_code_never_covers() {
+    let page = section("What git ignores");
+    let listed = |start: &str| -> Vec<String> {
+        let line = page.split("\n- ").find(|item| item.contains(start));
+        quoted(line.expect(start))
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(listed("at any depth"), gitignored::NEVER_ANYWHERE);
+    assert_eq!(listed("at the top"), gitignored::NEVER_AT_TOP);
+    for bound in [
+        gitignored::MAX_FILES,
+        gitignored::MAX_RULE_BYTES,
+        gitignored::MAX_NEVER_BYTES,
+    ] {
+        assert!(page.contains(&bound.to_string()), "{bound}");
+    }
 }
 
 #[test]

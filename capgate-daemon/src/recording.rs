@@ -125,7 +125,8 @@ impl Recorder for ProbeRecorder {
         let rules = match &start.contract {
             Some(text) => {
                 let contract = Contract::from_json(text.as_bytes()).map_err(sentence)?;
-                let rules = Rules::new(contract, &start.env, &forms).map_err(sentence)?;
+                let rules = Rules::new(contract, &start.env, &forms, start.commit_rules.as_deref())
+                    .map_err(sentence)?;
                 Some(Arc::new(rules))
             }
             None => None,

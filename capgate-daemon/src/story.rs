@@ -433,7 +433,7 @@ pub(crate) fn rules(more: &str) -> Arc<Rules> {
         capgate_common::ledger::EMPTY_DIGEST
     );
     let contract = Contract::from_json(json.as_bytes()).expect("a contract");
-    Arc::new(Rules::new(contract, &BTreeMap::new(), &forms()).expect("patterns"))
+    Arc::new(Rules::new(contract, &BTreeMap::new(), &forms(), None).expect("patterns"))
 }
 
 pub(crate) fn forms() -> Forms {

@@ -52,7 +52,13 @@ fn report(format: Format) -> String {
     let contract = r#"{"allow_net": [], "cpu_budget": 1, "writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "write_paths": []}"#;
     let contract = Contract::from_json(contract.as_bytes()).unwrap();
     let forms = Forms::new(b"/", None, 0).unwrap();
-    let rules = Rules::new(contract, &std::collections::BTreeMap::default(), &forms).unwrap();
+    let rules = Rules::new(
+        contract,
+        &std::collections::BTreeMap::default(),
+        &forms,
+        None,
+    )
+    .unwrap();
     let case = Case {
         recording: &recording,
         rules: Some(&rules),

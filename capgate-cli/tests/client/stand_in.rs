@@ -255,7 +255,7 @@ fn sealed(start: &Start, outcome: Outcome, manner: &Manner) -> Sealed {
         .filter(|_| !start.record)
         .map(|text| {
             let contract = Contract::from_json(text.as_bytes()).unwrap();
-            Rules::new(contract, &start.env, &forms).unwrap()
+            Rules::new(contract, &start.env, &forms, start.commit_rules.as_deref()).unwrap()
         });
     let case = Case {
         recording: &manner.recording,

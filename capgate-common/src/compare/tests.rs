@@ -25,7 +25,7 @@ fn rules(keys: &Value) -> Rules {
     }
     let contract = Contract::from_json(contract.to_string().as_bytes()).expect("a contract");
     let forms = Forms::new(b"/srv/repo", None, 1000).expect("a root");
-    Rules::new(contract, &BTreeMap::new(), &forms).expect("rules")
+    Rules::new(contract, &BTreeMap::new(), &forms, None).expect("rules")
 }
 
 fn nothing() -> Recording {

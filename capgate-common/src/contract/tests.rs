@@ -232,11 +232,12 @@ fn a_network_pattern_is_refused_with_its_column() {
 }
 
 #[test]
-fn what_git_ignores_is_not_supported_and_not_taken_for_supported() {
-    read(&with("ignore_gitignored", &json!(false)));
+fn what_git_ignores_counts_unless_the_contract_says_otherwise() {
+    assert!(!read(&with("ignore_gitignored", &json!(false))).ignore_gitignored);
+    assert!(read(&with("ignore_gitignored", &json!(true))).ignore_gitignored);
     refuse(
-        &with("ignore_gitignored", &json!(true)),
-        "`ignore_gitignored`: this version does not support `true`",
+        &with("ignore_gitignored", &json!("yes")),
+        "`ignore_gitignored`: true or false is expected",
     );
 }
 

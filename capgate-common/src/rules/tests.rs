@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Rules, tokens};
 use crate::{
     contract::{Contract, ContractError},
+    gitignored::{CommitRules, RuleFile},
     ledger::EMPTY_DIGEST,
     pathform::Forms,
 };
@@ -21,7 +22,7 @@ fn rules(key: &str, value: &Value, environment: &[(&str, &str)]) -> Result<Rules
         .iter()
         .map(|&(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    Rules::new(contract(key, value), &environment, &forms)
+    Rules::new(contract(key, value), &environment, &forms, None)
 }
 
 fn check(pattern: &str, environment: &[(&str, &str)], ignored: &[&str], counted: &[&str]) {
@@ -172,7 +173,7 @@ fn a_token_that_is_all_of_the_home_is_refused() {
     let forms = Forms::new(b"/srv/repo", Some(b"/home/u"), 1000).expect("a root");
     let environment = BTreeMap::from([("TMPDIR".to_owned(), "/home/u".to_owned())]);
     let contract = contract("scratch", &json!(["$TMPDIR"]));
-    let error = Rules::new(contract, &environment, &forms).expect_err("the home");
+    let error = Rules::new(contract, &environment, &forms, None).expect_err("the home");
     assert!(error.to_string().contains("matches everything"), "{error}");
 }
 
@@ -224,4 +225,42 @@ fn the_variables_that_a_contract_needs_are_told() {
         tokens(&contract).into_iter().collect::<Vec<_>>(),
         ["A", "B", "C", "TMPDIR"]
     );
+}
+
+#[test]
+fn what_git_ignores_needs_the_rules_of_a_commit() {
+    let forms = Forms::new(b"/repo", None, 1000).expect("a root");
+    let make = |commit: Option<&CommitRules>| {
+        let contract = contract("ignore_gitignored", &json!(true));
+        Rules::new(contract, &BTreeMap::new(), &forms, commit)
+    };
+    let error = make(None).expect_err("no rules").to_string();
+    assert!(
+        error.contains("`ignore_gitignored`: the rules of the base commit are needed"),
+        "{error}"
+    );
+    let mut commit = CommitRules {
+        source: "main".to_owned(),
+        files: vec![RuleFile {
+            directory: String::new(),
+            text: "*.o\n".to_owned(),
+        }],
+        ..CommitRules::default()
+    };
+    let rules = make(Some(&commit)).expect("rules");
+    assert!(rules.ignores("d/x.o") && !rules.ignores("x") && !rules.ignores("~/x.o"));
+    commit.files[0].text = "[z-a]\n".to_owned();
+    let error = make(Some(&commit)).expect_err("a bad line").to_string();
+    assert!(
+        error.contains("line 1 of `.gitignore`") && error.contains("at main"),
+        "{error}"
+    );
+    // Without the key the rules have no say.
+    let rules = Rules::new(
+        contract("ignore_gitignored", &json!(false)),
+        &BTreeMap::new(),
+        &forms,
+        Some(&commit),
+    );
+    assert!(!rules.expect("rules").ignores("x.o"));
 }
