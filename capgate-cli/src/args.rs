@@ -107,6 +107,9 @@ pub(crate) struct RunArgs {
     /// The contract [default: tests/capability.ledger.json in the root]
     #[arg(long, value_name = "FILE")]
     pub(crate) contract: Option<PathBuf>,
+    /// Take the contract from this commit: a branch, tag or hash, or `A...B` for a merge base
+    #[arg(long, value_name = "REF")]
+    pub(crate) base: Option<String>,
     /// Where the ledger is written [default: capability.actual.json beside the contract]
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
@@ -165,6 +168,9 @@ pub(crate) struct CheckArgs {
     /// The contract
     #[arg(value_name = "CONTRACT", default_value = contract::DEFAULT_PATH)]
     pub(crate) contract: PathBuf,
+    /// Take the contract from this commit: a branch, tag or hash, or `A...B` for a merge base
+    #[arg(long, value_name = "REF")]
+    pub(crate) base: Option<String>,
     /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,

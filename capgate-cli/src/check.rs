@@ -1,11 +1,10 @@
-//! `capgate check`: judges a ledger by a contract. Only reads files.
+//! `capgate check`: judges a ledger by a contract. Only reads files, and with `--base` a commit.
 
 use std::{collections::BTreeMap, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use anyhow::Context as _;
 use capgate_common::{
     compare::{Case, judge},
-    contract::{self, Contract},
     ledger::{self, Ledger},
     pathform::Forms,
     rules::{Rules, tokens},
@@ -14,7 +13,8 @@ use nix::unistd::{User, getuid};
 
 use crate::{
     args::CheckArgs,
-    place,
+    base::{Basis, Wanted},
+    place::{self, PlaceError},
     report::{self, Subject},
     shown::shown,
 };
@@ -24,17 +24,37 @@ use crate::{
 /// # Errors
 /// When one of the files cannot be used.
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
-    let ledger = read_ledger(&args.ledger)?;
-    let rules = read_rules(args)?;
+    let mut ledger = read_ledger(&args.ledger)?;
+    let root = place::root(args.root.as_deref())?;
+    let basis = read_basis(&Wanted {
+        root: &root,
+        path: &args.contract,
+        base: args.base.as_deref(),
+        needed: true,
+        outputs: &[&args.ledger],
+    })?;
+    let rules = rules(&basis, &root)?;
+    // The ledger may be older than a pattern.
+    let recorded = ledger.recording.write_paths.len();
+    ledger
+        .recording
+        .write_paths
+        .retain(|entry| !rules.ignores(entry));
+    let covered = recorded - ledger.recording.write_paths.len();
+    let notes: Vec<String> = (covered > 0)
+        .then(|| format!("{covered} names of the ledger do not count by this contract's patterns"))
+        .into_iter()
+        .collect();
     let judgement = judge(&Case::of_ledger(&ledger, Some(&rules)));
     let subject = Subject {
         job: None,
         judgement: &judgement,
         ledger: &ledger,
         evidence: None,
-        notes: &[],
+        notes: &notes,
         argv: &[],
-        contract: None,
+        contract: Some(&basis.source),
+        proposal: basis.proposal.as_ref(),
         wall_ms: None,
         exit_code: judgement.exit_code,
     };
@@ -42,29 +62,53 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
     Ok(judgement.exit_code)
 }
 
-fn read_ledger(path: &Path) -> anyhow::Result<Ledger> {
+/// Reads a ledger's file.
+///
+/// # Errors
+/// When it cannot be read, or is none.
+pub(crate) fn read_ledger(path: &Path) -> anyhow::Result<Ledger> {
     let text = place::read_text(path, ledger::MAX_BYTES)
         .with_context(|| format!("cannot read the ledger {}", shown(path)))?;
     Ledger::from_json(text.as_bytes())
         .with_context(|| format!("cannot use the ledger {}", shown(path)))
 }
 
-fn read_rules(args: &CheckArgs) -> anyhow::Result<Rules> {
-    let path = &args.contract;
-    let text = place::read_text(path, contract::MAX_BYTES)
-        .with_context(|| format!("cannot read the contract {}", shown(path)))?;
-    let unusable = || format!("cannot use the contract {}", shown(path));
-    let contract = Contract::from_json(text.as_bytes()).with_context(unusable)?;
-    let environment: BTreeMap<String, String> = tokens(&contract)
+/// Reads a contract that has to be there.
+///
+/// # Errors
+/// When it is not, or cannot be used.
+pub(crate) fn read_basis(wanted: &Wanted<'_>) -> anyhow::Result<Basis> {
+    let missing = || PlaceError::NoContract {
+        path: shown(wanted.path),
+    };
+    Ok(Basis::read(wanted)?.ok_or_else(missing)?)
+}
+
+/// A contract made ready for files that this user recorded here.
+///
+/// # Errors
+/// When a pattern needs what is not there.
+pub(crate) fn rules(basis: &Basis, root: &Path) -> anyhow::Result<Rules> {
+    let environment: BTreeMap<String, String> = tokens(&basis.contract)
         .into_iter()
         .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
         .collect();
-    Rules::new(contract, &environment, &forms(args)?).with_context(unusable)
+    Rules::new(
+        basis.contract.clone(),
+        &environment,
+        &forms(root)?,
+        basis.rules.as_ref(),
+    )
+    .with_context(|| {
+        format!(
+            "cannot use the contract {}",
+            crate::shown::harmless(&basis.source)
+        )
+    })
 }
 
 /// What the patterns of the contract are relative to.
-fn forms(args: &CheckArgs) -> anyhow::Result<Forms> {
-    let root = place::root(args.root.as_deref())?;
+fn forms(root: &Path) -> anyhow::Result<Forms> {
     // By passwd and not by HOME, as the daemon does.
     let home = User::from_uid(getuid())
         .ok()

@@ -309,10 +309,12 @@ fn lets_through(sudo: &Path, program: &Path) -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// An executable file of this name in PATH.
+/// An executable file of this name in PATH. A relative directory there would mean another program in each directory, the
+/// checkout's own among them.
 pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
+        .filter(|directory| directory.is_absolute())
         .map(|directory| directory.join(name))
         .find(|candidate| is_executable(candidate))
 }

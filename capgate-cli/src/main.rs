@@ -1,11 +1,13 @@
 //! `capgate`: runs a command in a recorded job and gates it on its contract.
 
 mod args;
+mod base;
 mod check;
 mod client;
 mod doctor;
 mod enter;
 mod generate;
+mod git;
 mod inherited;
 mod jobs;
 mod local;

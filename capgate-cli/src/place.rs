@@ -39,8 +39,8 @@ pub(crate) enum PlaceError {
     },
     /// There is no contract.
     #[error(
-        "there is no contract at {path}; `capgate init`, which writes one, is not part of this release: \
-         run once with --record and write the contract from the ledger, or name another file with --contract"
+        "there is no contract at {path}; write one with capgate init -- CMD, name another file with --contract, \
+         or record without a gate with --record"
     )]
     NoContract {
         /// Where it was looked for.
@@ -86,7 +86,10 @@ fn directory(path: &Path) -> Result<PathBuf, PlaceError> {
 ///
 /// `GIT_DIR` and `GIT_WORK_TREE` are not followed: git sets them for its hooks, and a root that moves with the environment
 /// would give one behaviour two ledgers.
-fn git_top(from: &Path) -> Result<Option<PathBuf>, PlaceError> {
+///
+/// # Errors
+/// When a repository was found that another user may have put there, or `from` is gone.
+pub(crate) fn git_top(from: &Path) -> Result<Option<PathBuf>, PlaceError> {
     let here = fs::metadata(from).map_err(PlaceError::Cwd)?;
     for directory in from.ancestors() {
         match fs::metadata(directory) {

@@ -9,6 +9,7 @@ mod human;
 mod json;
 mod markdown;
 mod phrase;
+mod proposed;
 
 use std::io::{self, Write};
 
@@ -17,7 +18,7 @@ use capgate_common::{compare::Judgement, evidence::Evidence, ledger::Ledger, pro
 
 pub(crate) use explain::{seconds, shorten};
 
-use crate::args::Format;
+use crate::{args::Format, base::Proposal};
 
 /// A judged job, as far as it is known: two files that were compared have no job and no evidence.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) argv: &'a [String],
     /// Where the contract came from.
     pub(crate) contract: Option<&'a str>,
+    /// What the work tree's own contract would change, where another one counts.
+    pub(crate) proposal: Option<&'a Proposal>,
     /// Wall time in milliseconds.
     pub(crate) wall_ms: Option<u64>,
     /// What `capgate run` exits, or would have exited, with.
@@ -53,6 +56,7 @@ impl<'a> Subject<'a> {
             notes: &sealed.notes,
             argv: &sealed.argv,
             contract: sealed.contract_source.as_deref(),
+            proposal: None,
             wall_ms: Some(sealed.wall_ms),
             exit_code,
         }

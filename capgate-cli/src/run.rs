@@ -15,7 +15,6 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use capgate_common::{
-    contract::Contract,
     pathform,
     protocol::{Outcome, Request, Response, Sealed, Start},
     rules,
@@ -31,11 +30,12 @@ use nix::{
 
 use crate::{
     args::{Format, RunArgs},
+    base::{Basis, Wanted},
     client::{self, ClientError, Connection, poll_timeout},
     enter::{self, Report},
     local::Local,
     output::Output,
-    place::{self, ContractFile},
+    place,
     report::{self, Subject},
     shown::{harmless, shown},
     signals::{self, Signals},
@@ -87,7 +87,7 @@ struct Ended {
 /// Everything that is settled before anything of the job runs.
 struct Plan {
     root: PathBuf,
-    contract: Option<(ContractFile, Contract)>,
+    basis: Option<Basis>,
     ledger: Output,
     evidence: Option<Output>,
     report: Option<Output>,
@@ -97,28 +97,35 @@ impl Plan {
     fn make(args: &RunArgs) -> anyhow::Result<Self> {
         let root = place::root(args.root.as_deref())?;
         let path = place::contract_path(args.contract.as_deref(), &root);
-        let needed = !args.record || args.contract.is_some();
+        let needed = !args.record || args.contract.is_some() || args.base.is_some();
         // Old ledgers go first: whatever fails from here on must not leave one that looks like this run's.
         let beside = needed || path.exists();
-        let ledger = place::ledger_path(args.ledger.as_deref(), beside.then_some(&path), &root);
+        let ledger_path =
+            place::ledger_path(args.ledger.as_deref(), beside.then_some(&path), &root);
         let output = |what, path: &Option<PathBuf>| {
             path.as_deref()
                 .map(|path| Output::prepare(what, path))
                 .transpose()
         };
-        let ledger = Output::prepare("ledger", &ledger);
+        let ledger = Output::prepare("ledger", &ledger_path);
         let evidence = output("evidence", &args.evidence)?;
         let report = output("report", &args.report)?;
-        let contract = place::contract(&path, needed)?
-            .map(|file| {
-                let contract = Contract::from_json(file.text.as_bytes())
-                    .with_context(|| format!("cannot use the contract {}", shown(&path)))?;
-                anyhow::Ok((file, contract))
-            })
-            .transpose()?;
+        let outputs = [
+            Some(&*ledger_path),
+            args.evidence.as_deref(),
+            args.report.as_deref(),
+        ];
+        let outputs: Vec<&Path> = outputs.into_iter().flatten().collect();
+        let basis = Basis::read(&Wanted {
+            root: &root,
+            path: &path,
+            base: args.base.as_deref(),
+            needed,
+            outputs: &outputs,
+        })?;
         Ok(Self {
             root,
-            contract,
+            basis,
             // Without a contract there may be no directory for the ledger; then the contract is what to tell of.
             ledger: ledger?,
             evidence,
@@ -128,20 +135,20 @@ impl Plan {
 
     fn start(&self, args: &RunArgs) -> anyhow::Result<Start> {
         let cwd = std::env::current_dir().context("cannot find the working directory")?;
-        let contract = self.contract.as_ref();
-        let tokens = contract.map(|(_, contract)| rules::tokens(contract));
+        let basis = self.basis.as_ref();
+        let tokens = basis.map(|basis| rules::tokens(&basis.contract));
         let env: BTreeMap<String, String> = tokens
             .into_iter()
             .flatten()
             .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
             .collect();
-        let path = contract.map(|(file, _)| pathform::escape(file.path.as_os_str().as_bytes()));
         Ok(Start {
             argv: for_display(&args.command),
             cwd: pathform::escape(cwd.as_os_str().as_bytes()),
-            contract: contract.map(|(file, _)| file.text.clone()),
-            contract_source: path.clone(),
-            contract_path: path,
+            contract: basis.map(|basis| basis.text.clone()),
+            contract_source: basis.map(|basis| basis.source.clone()),
+            contract_path: basis.map(|basis| pathform::escape(basis.path.as_os_str().as_bytes())),
+            commit_rules: basis.and_then(|basis| basis.rules.clone()).map(Box::new),
             record: args.record,
             env,
             labels: args.labels.clone(),
@@ -157,7 +164,15 @@ impl Plan {
         if let Some(evidence) = &self.evidence {
             evidence.write(sealed.evidence.to_json().as_bytes())?;
         }
-        let text = Subject::of_job(sealed, exit_code).write(args.format);
+        let proposal = self
+            .basis
+            .as_ref()
+            .and_then(|basis| basis.proposal.as_ref());
+        let subject = Subject {
+            proposal,
+            ..Subject::of_job(sealed, exit_code)
+        };
+        let text = subject.write(args.format);
         match (&self.report, args.format) {
             (Some(output), _) => output.write(report::plain(&text).as_bytes())?,
             (None, Format::Human) if !ran => {}

@@ -58,7 +58,7 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
             .collect()
     };
     changes.members("allow_net", &net(old), &net(new));
-    changes.value("cpu_budget", old.cpu_budget, new.cpu_budget);
+    changes.value("cpu_budget", &old.cpu_budget, &new.cpu_budget);
     changes.value("writes", &old.writes, &new.writes);
     changes.list(
         "write_paths",
@@ -78,8 +78,8 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
     );
     changes.value(
         "ignore_gitignored",
-        old.ignore_gitignored,
-        new.ignore_gitignored,
+        &old.ignore_gitignored,
+        &new.ignore_gitignored,
     );
     changes.members("scratch", &set(&old.scratch), &set(&new.scratch));
     let exec = |contract: &Contract| contract.allow_exec.as_ref().map(set);
@@ -87,8 +87,8 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
     changes.members("allow_unseen", &old.allow_unseen, &new.allow_unseen);
     changes.value(
         "require_race_free",
-        old.require_race_free,
-        new.require_race_free,
+        &old.require_race_free,
+        &new.require_race_free,
     );
     changes.0
 }
@@ -102,7 +102,7 @@ pub fn between_ledgers(old: &Ledger, new: &Ledger) -> Vec<Change> {
     changes.members("write_paths", &was.write_paths, &is.write_paths);
     changes.members("execs", &was.execs, &is.execs);
     changes.members("escapes", &was.escapes, &is.escapes);
-    changes.value("complete", old.complete, new.complete);
+    changes.value("complete", &old.complete, &new.complete);
     changes.members("unseen", &was.coverage.unseen, &is.coverage.unseen);
     changes.0
 }
@@ -150,7 +150,7 @@ impl Changes {
         self.members(key, old.unwrap_or(&none), new.unwrap_or(&none));
     }
 
-    fn value<T: PartialEq + ToString>(&mut self, key: &'static str, old: T, new: T) {
+    fn value<T: PartialEq + ToString + ?Sized>(&mut self, key: &'static str, old: &T, new: &T) {
         if old != new {
             self.0.push(Change::Value {
                 key,

@@ -32,7 +32,7 @@ pub(crate) struct Point {
 /// One entry.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// `+` for what the job did, `-` for what it did not do.
+    /// `+` for what the job did, `-` for what it did not do, `~` for a value that is another one.
     pub(crate) sign: char,
     /// The entry.
     pub(crate) text: Phrase,

@@ -6,7 +6,8 @@ use capgate_common::verdict::Verdict;
 
 use super::{
     Subject,
-    explain::{self, Point},
+    explain::{self, Item, Point},
+    proposed,
 };
 
 /// Entries shown in one annotation.
@@ -35,6 +36,11 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
             &message_of(&point),
         );
     }
+    if let Some((heading, items)) = proposed::proposal(subject) {
+        let mut message = heading.plain();
+        push_items(&mut message, &items);
+        push(&mut text, "warning", "capgate proposal", &message);
+    }
     for note in explain::notes(subject) {
         push(&mut text, "notice", "capgate note", &note.plain());
     }
@@ -43,22 +49,21 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
 
 fn message_of(point: &Point) -> String {
     let mut message = point.what.plain();
-    for item in point.items.iter().take(SHOWN) {
+    push_items(&mut message, &point.items);
+    let _ = write!(message, "\nnext: {}", point.next.plain());
+    message
+}
+
+fn push_items(message: &mut String, items: &[Item]) {
+    for item in items.iter().take(SHOWN) {
         let _ = write!(message, "\n{} {}", item.sign, item.text.plain());
         if let Some(who) = &item.who {
             let _ = write!(message, " {}", who.plain());
         }
     }
-    if let Some(more) = point
-        .items
-        .len()
-        .checked_sub(SHOWN)
-        .filter(|&more| more > 0)
-    {
-        let _ = write!(message, "\n… and {more} more, in the ledger");
+    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        let _ = write!(message, "\n… and {more} more, in the files");
     }
-    let _ = write!(message, "\nnext: {}", point.next.plain());
-    message
 }
 
 fn push(text: &mut String, level: &str, title: &str, message: &str) {

@@ -7,7 +7,8 @@ use capgate_common::verdict::Verdict;
 
 use super::{
     Subject,
-    explain::{self, Point},
+    explain::{self, Item, Point},
+    proposed,
 };
 
 /// Entries shown of one point; the ledger has them all.
@@ -29,6 +30,10 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
     for point in explain::points(subject) {
         push_point(&mut text, &point);
     }
+    if let Some((heading, items)) = proposed::proposal(subject) {
+        let _ = writeln!(text, "  proposal: {}", heading.plain());
+        push_items(&mut text, &items);
+    }
     for note in explain::notes(subject) {
         let _ = writeln!(text, "  note: {}", note.plain());
     }
@@ -44,21 +49,20 @@ fn push_point(text: &mut String, point: &Point) {
         point.verdict,
         point.what.plain()
     );
-    for item in point.items.iter().take(SHOWN) {
+    push_items(text, &point.items);
+    let _ = writeln!(text, "    next: {}", point.next.plain());
+}
+
+fn push_items(text: &mut String, items: &[Item]) {
+    for item in items.iter().take(SHOWN) {
         let _ = writeln!(text, "    {} {}", item.sign, item.text.plain());
         if let Some(who) = &item.who {
             let _ = writeln!(text, "        {DIM}{}{DIM:#}", who.plain());
         }
     }
-    if let Some(more) = point
-        .items
-        .len()
-        .checked_sub(SHOWN)
-        .filter(|&more| more > 0)
-    {
-        let _ = writeln!(text, "    … and {more} more, in the ledger");
+    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        let _ = writeln!(text, "    … and {more} more, in the files");
     }
-    let _ = writeln!(text, "    next: {}", point.next.plain());
 }
 
 /// The colour of the whole: that of its first row.

@@ -9,7 +9,7 @@ use capgate_common::{
 use serde::Serialize;
 
 use super::Subject;
-use crate::shown::harmless_json;
+use crate::{base::Proposal, shown::harmless_json};
 
 /// The value of the key `schema`.
 const SCHEMA: &str = "capgate/report/1";
@@ -20,6 +20,7 @@ struct Document<'a> {
     job: Option<&'a str>,
     argv: &'a [String],
     contract: Option<&'a str>,
+    proposal: Option<&'a Proposal>,
     headline: &'a str,
     verdict: &'a [Verdict],
     exit_code: i32,
@@ -42,6 +43,7 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         notes,
         argv,
         contract,
+        proposal,
         wall_ms,
         exit_code,
     } = *subject;
@@ -50,6 +52,7 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         job,
         argv,
         contract,
+        proposal,
         headline: &judgement.headline,
         verdict: &judgement.verdict,
         exit_code,

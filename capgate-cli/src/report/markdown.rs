@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{
-    Subject, explain,
+    Subject,
+    explain::{self, Item},
     phrase::{Part, Phrase},
+    proposed,
 };
 
 /// Entries shown of one point: what a page may hold is bounded.
@@ -18,26 +20,12 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
     let _ = writeln!(text, "{}; {}.", show(&about), explain::summary(subject));
     for point in explain::points(subject) {
         let _ = writeln!(text, "\n**{}**: {}\n", point.verdict, show(&point.what));
-        for item in point.items.iter().take(SHOWN) {
-            let sign = match item.sign {
-                '-' => "removed ",
-                _ => "",
-            };
-            let _ = write!(text, "- {sign}{}", show(&item.text));
-            if let Some(who) = &item.who {
-                let _ = write!(text, " {}", show(who));
-            }
-            text.push('\n');
-        }
-        if let Some(more) = point
-            .items
-            .len()
-            .checked_sub(SHOWN)
-            .filter(|&more| more > 0)
-        {
-            let _ = writeln!(text, "- and {more} more, in the ledger");
-        }
+        push_items(&mut text, &point.items);
         let _ = writeln!(text, "\n*Next*: {}.", show(&point.next));
+    }
+    if let Some((heading, items)) = proposed::proposal(subject) {
+        let _ = writeln!(text, "\n**proposal**: {}\n", show(&heading));
+        push_items(&mut text, &items);
     }
     let notes = explain::notes(subject);
     if !notes.is_empty() {
@@ -47,6 +35,24 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         let _ = writeln!(text, "- {}", show(&note));
     }
     text
+}
+
+fn push_items(text: &mut String, items: &[Item]) {
+    for item in items.iter().take(SHOWN) {
+        let sign = match item.sign {
+            '-' => "removed ",
+            '~' => "changed ",
+            _ => "",
+        };
+        let _ = write!(text, "- {sign}{}", show(&item.text));
+        if let Some(who) = &item.who {
+            let _ = write!(text, " {}", show(who));
+        }
+        text.push('\n');
+    }
+    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        let _ = writeln!(text, "- and {more} more, in the files");
+    }
 }
 
 /// Only words of ours stand outside of code spans: inside of one nothing is markup, a mention or a link.

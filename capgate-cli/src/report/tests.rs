@@ -1,6 +1,7 @@
 //! Hostile names in every format.
 
 use capgate_common::{
+    change::Change,
     compare::{Case, judge, seal},
     contract::Contract,
     evidence::{Column, Entry, Evidence, Process},
@@ -11,7 +12,7 @@ use capgate_common::{
 };
 
 use super::{Subject, plain};
-use crate::args::Format;
+use crate::{args::Format, base::Proposal};
 
 /// What names, arguments and sentences try.
 const HOSTILE: [&str; 9] = [
@@ -77,6 +78,14 @@ fn report(format: Format) -> String {
         notes: &notes,
         argv: &notes,
         contract: Some(HOSTILE[5]),
+        proposal: Some(&Proposal::Changed(
+            HOSTILE
+                .map(|name| Change::Added {
+                    key: "allow_net",
+                    member: name.to_owned(),
+                })
+                .to_vec(),
+        )),
         wall_ms: Some(1),
         exit_code: 1,
     };

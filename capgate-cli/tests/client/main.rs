@@ -4,6 +4,10 @@
 //! behaviour does not depend on what is recorded. The tests in `real` have the real daemon, and look at both together.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/repository.rs"]
+mod repository;
+
+mod base;
 mod errors;
 mod files;
 mod gate;

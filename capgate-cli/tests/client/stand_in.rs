@@ -113,6 +113,11 @@ impl StandIn {
         seen.starts[0].clone()
     }
 
+    /// The `start` of the latest job.
+    pub(crate) fn last_start(&self) -> Start {
+        self.seen.0.lock().unwrap().starts.last().unwrap().clone()
+    }
+
     /// Whether a job was asked for.
     pub(crate) fn was_started(&self) -> bool {
         !self.seen.0.lock().unwrap().starts.is_empty()
