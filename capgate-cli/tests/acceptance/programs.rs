@@ -9,6 +9,8 @@ use crate::service::succeed;
 
 /// Where the sources are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/programs");
+/// Where what they include is.
+const SUPPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support");
 
 /// Programs that are there until this goes.
 pub(crate) struct Programs(tempfile::TempDir);
@@ -33,7 +35,8 @@ impl Programs {
         let program: PathBuf = self.0.path().join(name);
         let source = Path::new(SOURCES).join(format!("{name}.c"));
         let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .args(["-I", SUPPORT, "-o"])
             .arg(&program)
             .args(flags)
             .arg(source);

@@ -1,0 +1,225 @@
+//! Runs a row, and compares what was recorded with the right answer.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use capgate_common::{
+    evidence::{Evidence, Item},
+    ledger::{Ledger, ProbeSet, digest},
+};
+
+use crate::{
+    programs::BIN,
+    row::{List, Row, Tracepoint},
+    service::{PATIENCE, Service, as_user},
+    site::Site,
+};
+
+/// What a job left.
+struct Outcome {
+    code: i32,
+    said: String,
+    ledger: Ledger,
+    evidence: Evidence,
+}
+
+/// What was expected of one job, with every word filled in.
+struct Expected<'a> {
+    row: &'a Row,
+    site: &'a Site,
+}
+
+/// Runs a row, and says everything that is not right.
+pub(crate) fn judge(
+    row: &Row,
+    service: &Service,
+    set: Option<ProbeSet>,
+    ledgers: Option<&Path>,
+) -> Result<(), String> {
+    let site = Site::new(row.name, row.uid);
+    site.give(row.given);
+    let outside = row.outside.as_ref().map(|outside| outside(&site));
+    let expected = Expected { row, site: &site };
+    let outcome = run(&expected, service)?;
+    drop(outside);
+    let actual = outcome.ledger.recording.coverage.probe_set;
+    if set.is_some_and(|set| set != actual) {
+        return Err(format!("recorded by {}", actual.word()));
+    }
+    let differences = expected.differences(&outcome);
+    if !differences.is_empty() {
+        return Err(format!("{}\n{}", differences.join("\n"), outcome.said));
+    }
+    if let Some(directory) = ledgers {
+        keep(row, &outcome.ledger, directory);
+    }
+    site.remove();
+    Ok(())
+}
+
+/// Leaves a ledger for comparison between cells: without its coverage, and only when it is the right answer.
+fn keep(row: &Row, ledger: &Ledger, directory: &Path) {
+    let json: serde_json::Value = serde_json::from_str(&ledger.to_json()).unwrap();
+    let mut json = json;
+    json.as_object_mut().unwrap().remove("coverage");
+    let suffix = match &row.tracepoint {
+        Tracepoint::Incomplete(_) if !ledger.complete => "tracepoint.json",
+        _ => "json",
+    };
+    let mut text = serde_json::to_string_pretty(&json).unwrap();
+    text.push('\n');
+    fs::write(directory.join(format!("{}.{suffix}", row.name)), text).unwrap();
+}
+
+fn run(expected: &Expected<'_>, service: &Service) -> Result<Outcome, String> {
+    let Expected { row, site } = expected;
+    let mut capgate = Command::new(service.capgate());
+    let root = site.path(row.root);
+    capgate
+        .env_clear()
+        .env("PATH", BIN)
+        .current_dir(&root)
+        .args(["run", "--socket"])
+        .arg(service.socket())
+        .arg("--root")
+        .arg(&root);
+    for (option, file) in [("--ledger", "ledger.json"), ("--evidence", "evidence.json")] {
+        capgate.arg(option).arg(site.path(file));
+    }
+    if row.right.gated {
+        let contract = site.path("contract.json");
+        fs::write(&contract, expected.contract()).unwrap();
+        capgate.arg("--contract").arg(contract);
+    } else {
+        capgate.arg("--record");
+    }
+    capgate
+        .arg("--")
+        .args(row.command.iter().map(|word| site.fill(word)))
+        .stdin(Stdio::null());
+    let stream = |name| File::create(site.path(name)).unwrap();
+    capgate.stdout(stream("stdout")).stderr(stream("stderr"));
+    as_user(&mut capgate, row.uid);
+    let mut child = capgate.spawn().unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return Err(format!("not within {PATIENCE:?}"));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let read = |name: &str| fs::read(site.path(name)).unwrap_or_default();
+    let said = String::from_utf8_lossy(&read("stderr")).into_owned();
+    let ledger = Ledger::from_json(&read("ledger.json"));
+    let evidence = Evidence::from_json(&read("evidence.json"));
+    Ok(Outcome {
+        code: status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
+        ledger: ledger.map_err(|error| format!("no ledger: {error}\n{said}"))?,
+        evidence: evidence.map_err(|error| format!("no evidence: {error}\n{said}"))?,
+        said,
+    })
+}
+
+impl Expected<'_> {
+    fn words(&self, words: &BTreeSet<String>) -> BTreeSet<String> {
+        words.iter().map(|word| self.site.fill(word)).collect()
+    }
+
+    /// A contract that a job with the right answer keeps, but for its escapes.
+    fn contract(&self) -> String {
+        let writes = self.words(&self.row.right.writes);
+        serde_json::json!({
+            "allow_net": self.words(&self.row.right.net),
+            "cpu_budget": 60,
+            "writes": digest(&writes),
+            "write_paths": writes,
+        })
+        .to_string()
+    }
+
+    /// Everything that is not as stated.
+    fn differences(&self, outcome: &Outcome) -> Vec<String> {
+        let right = &self.row.right;
+        let Ledger {
+            recording,
+            complete,
+            ..
+        } = &outcome.ledger;
+        let is_tracepoint = recording.coverage.probe_set == ProbeSet::Tracepoint;
+        let (incomplete, is_part) = match &self.row.tracepoint {
+            Tracepoint::Incomplete(reasons) if is_tracepoint => (reasons, true),
+            _ => (&right.incomplete, false),
+        };
+        let mut differences = Vec::new();
+        for (column, actual, expected) in [
+            ("net", &recording.net, &right.net),
+            ("writes", &recording.write_paths, &right.writes),
+            ("execs", &recording.execs, &right.execs),
+            ("escapes", &recording.escapes, &right.escapes),
+        ] {
+            let expected = self.words(expected);
+            let invented: Vec<_> = actual.difference(&expected).collect();
+            let missed: Vec<_> = expected.difference(actual).collect();
+            if !invented.is_empty() || !missed.is_empty() && !is_part {
+                differences.push(format!(
+                    "{column}: missed {missed:?}, invented {invented:?}"
+                ));
+            }
+        }
+        let mut reasons = recording.coverage.unseen.clone();
+        reasons.extend(recording.lost.keys().cloned());
+        if reasons != *incomplete || *complete != incomplete.is_empty() {
+            differences.push(format!(
+                "complete: {complete} for {reasons:?}, and not for {incomplete:?}"
+            ));
+        }
+        if recording.coverage.race_free == is_tracepoint {
+            differences.push(format!("race_free: {}", recording.coverage.race_free));
+        }
+        let code = if is_part { 121 } else { right.code };
+        if outcome.code != code {
+            differences.push(format!("exit code: {}, and not {code}", outcome.code));
+        }
+        if recording.cpu_sec > 0 {
+            differences.push(format!(
+                "cpu_sec: {}: too much for a scenario",
+                recording.cpu_sec
+            ));
+        }
+        if let Some(imbalance) = outcome.evidence.counts.imbalance() {
+            differences.push(format!("counts: {imbalance}"));
+        }
+        for (list, entry) in &right.evidence {
+            let entry = self.site.fill(entry);
+            let items = items(&outcome.evidence, *list);
+            if !is_part && !items.iter().any(|item| item.entry == entry) {
+                let there: Vec<_> = items.iter().map(|item| &item.entry).collect();
+                differences.push(format!("evidence {list:?}: no {entry}: {there:?}"));
+            }
+        }
+        differences
+    }
+}
+
+fn items(evidence: &Evidence, list: List) -> &[Item] {
+    match list {
+        List::Transient => &evidence.transient,
+        List::Own => &evidence.own,
+        List::Probes => &evidence.probes,
+        List::Metadata => &evidence.metadata,
+        List::Inherited => &evidence.inherited,
+    }
+}

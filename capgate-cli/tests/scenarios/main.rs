@@ -1,0 +1,152 @@
+//! The one scenario suite: inputs that broke other recorders, each with its right answer stated once, run by the real client and
+//! the real daemon on whatever kernel and probe set there is. The same executable runs natively and in the kernel matrix; rows and
+//! cells are explained in `docs/kernel-support.md`. Needs root.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+};
+
+use awaited::AWAITED;
+use capgate_common::ledger::ProbeSet;
+use cells::Environment;
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::fcntl::{Flock, FlockArg};
+use row::{Row, Tracepoint};
+use service::{Launch, Service};
+
+#[path = "../support/service.rs"]
+mod service;
+
+mod awaited;
+mod cells;
+mod judge;
+mod programs;
+mod row;
+mod rows;
+mod site;
+
+/// What all rows share, made when the first one runs.
+struct Suite {
+    environment: Environment,
+    running: OnceLock<(Service, Flock<File>)>,
+}
+
+impl Suite {
+    fn service(&self) -> &Service {
+        let (service, _) = self.running.get_or_init(|| {
+            // Directories have fixed names: another suite on this machine comes first, or waits.
+            let lock = File::create("/tmp/capgate-scenario.lock").unwrap();
+            let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+            site::sweep();
+            programs::install_all(self.environment.programs.as_deref());
+            let arguments = match self.environment.probe_set {
+                Some(set) => vec!["--probe-set", set.word()],
+                None => Vec::new(),
+            };
+            let service = Service::launch(&Launch {
+                programs: self
+                    .environment
+                    .binaries
+                    .as_deref()
+                    .unwrap_or(service::built()),
+                arguments: &arguments,
+                ..Launch::default()
+            });
+            (service, lock)
+        });
+        service
+    }
+
+    /// Runs a row. One that is awaited must fail.
+    fn run(&self, row: &Row) -> Result<(), Failed> {
+        let set = self.environment.probe_set;
+        let verdict = judge::judge(
+            row,
+            self.service(),
+            set,
+            self.environment.ledgers.as_deref(),
+        );
+        let awaited = AWAITED.iter().find(|it| {
+            it.name == row.name
+                && it
+                    .probe_set
+                    .is_none_or(|its| its == set.unwrap_or(ProbeSet::Tracepoint))
+        });
+        match (verdict, awaited) {
+            (Ok(()), Some(awaited)) => Err(format!(
+                "passes and is awaited: {}; take it off the list",
+                awaited.why
+            )
+            .into()),
+            (Err(_), Some(_)) | (Ok(()), None) => Ok(()),
+            (Err(differences), None) => Err(differences.into()),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let environment = match Environment::read() {
+        Ok(environment) => environment,
+        Err(error) => {
+            eprintln!("scenarios: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let areas = rows::all();
+    let names: Vec<&str> = areas
+        .iter()
+        .flat_map(|(_, rows)| rows.iter().map(|row| row.name))
+        .collect();
+    let unique: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(unique.len(), names.len(), "two rows have one name");
+    for awaited in &AWAITED {
+        assert!(
+            unique.contains(awaited.name),
+            "no row is called {}",
+            awaited.name
+        );
+    }
+    let (cell, set) = (environment.cell, environment.probe_set);
+    let suite = Arc::new(Suite {
+        environment,
+        running: OnceLock::new(),
+    });
+    let mut trials = Vec::new();
+    for (area, rows) in areas {
+        for row in rows {
+            let is_here = row.cells.contains(&cell);
+            if !is_here || is_excluded(&row, set) {
+                continue;
+            }
+            let suite = Arc::clone(&suite);
+            trials.push(Trial::test(format!("{area}::{}", row.name), move || {
+                suite.run(&row)
+            }));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // The daemon ends with the suite, before the process does.
+    drop(suite);
+    conclusion.exit_code()
+}
+
+/// Whether a row is no question for the set in use, and said so.
+fn is_excluded(row: &Row, set: Option<ProbeSet>) -> bool {
+    match row.tracepoint {
+        Tracepoint::Excluded(why) if set != Some(ProbeSet::Fentry) => {
+            eprintln!("scenarios: {} is for the fentry set alone: {why}", row.name);
+            true
+        }
+        _ => false,
+    }
+}
