@@ -7,7 +7,7 @@ use std::{
 };
 
 use capgate_common::{contract, event, ledger, protocol};
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 
 /// This very program, even when its file has been replaced since it started.
 pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -46,6 +46,18 @@ pub(crate) enum Command {
         after_help = "Example: capgate check tests/capability.actual.json tests/capability.ledger.json"
     )]
     Check(CheckArgs),
+    /// Show what differs between two ledgers, two contracts, or a ledger and a contract
+    #[command(
+        after_help = "Example: capgate diff main.json capability.actual.json --evidence evidence.json\n\n\
+        Exits with 0 when nothing differs, with 1 when something does."
+    )]
+    Diff(DiffArgs),
+    /// Copy reviewed entries of a ledger into the contract
+    #[command(
+        after_help = "Example: capgate accept tests/capability.actual.json --write build/report.html --net 192.0.2.1:443\n\n\
+        Changes nothing else in the contract's text, and prints the lines for the pull request."
+    )]
+    Accept(AcceptArgs),
     /// List jobs, running and finished
     #[command(after_help = "Example: capgate ps --json")]
     Ps(PsArgs),
@@ -177,6 +189,59 @@ pub(crate) struct CheckArgs {
     /// How the report is written
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+}
+
+/// `diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// A ledger or a contract
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// Another one
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// The evidence of NEW, as `run --evidence` wrote it: shows who did what, when first and how often
+    #[arg(long, value_name = "FILE")]
+    pub(crate) evidence: Option<PathBuf>,
+    /// The directory that a contract's patterns are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `accept`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["write", "writes", "net", "exec", "cpu"])))]
+pub(crate) struct AcceptArgs {
+    /// The ledger of a run that somebody looked at
+    #[arg(value_name = "LEDGER")]
+    pub(crate) ledger: PathBuf,
+    /// The contract
+    #[arg(value_name = "CONTRACT", default_value = contract::DEFAULT_PATH)]
+    pub(crate) contract: PathBuf,
+    /// A name, as the report shows it: written from now on if the ledger has it, else not any more; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) write: Vec<String>,
+    /// The whole write set
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) writes: bool,
+    /// A destination, as the report shows it; may be repeated
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) net: Vec<String>,
+    /// A program, as the report shows it; may be repeated
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) exec: Vec<String>,
+    /// The CPU time that was used, with head room
+    #[arg(long)]
+    pub(crate) cpu: bool,
+    /// The evidence of the run: shows who did what is accepted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) evidence: Option<PathBuf>,
+    /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// `ps`.

@@ -1,13 +1,17 @@
 //! `capgate`: runs a command in a recorded job and gates it on its contract.
 
+mod accept;
 mod args;
 mod base;
 mod check;
 mod client;
+mod diff;
 mod doctor;
+mod edit;
 mod enter;
 mod generate;
 mod git;
+mod human_only;
 mod inherited;
 mod jobs;
 mod local;
@@ -54,6 +58,8 @@ fn dispatch(command: Command) -> anyhow::Result<i32> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
+        Command::Diff(args) => diff::diff(&args),
+        Command::Accept(args) => accept::accept(&args),
         Command::Ps(args) => jobs::ps(&args),
         Command::Tail(args) => tail::tail(&args),
         Command::Show(args) => jobs::show(&args),

@@ -96,6 +96,16 @@ impl Output {
     /// # Errors
     /// When the directory is missing, something else than a file is there, or the old file cannot be removed.
     pub(crate) fn prepare(what: &'static str, path: &Path) -> Result<Self, OutputError> {
+        let output = Self::find(what, path)?;
+        output.remove_old()?;
+        Ok(output)
+    }
+
+    /// Finds the place of `path` and leaves there what is there, until the new file takes its place.
+    ///
+    /// # Errors
+    /// When the directory is missing.
+    pub(crate) fn find(what: &'static str, path: &Path) -> Result<Self, OutputError> {
         let Some(name) = path.file_name() else {
             return Err(OutputError::NoName {
                 what,
@@ -116,14 +126,12 @@ impl Output {
             path: shown(path),
             cause,
         })?;
-        let output = Self {
+        Ok(Self {
             what,
             directory,
             name: name.to_owned(),
             path: path.to_owned(),
-        };
-        output.remove_old()?;
-        Ok(output)
+        })
     }
 
     /// Where the file goes, as the user knows it.
@@ -168,17 +176,39 @@ impl Output {
     /// # Errors
     /// When the system refuses; nothing is left behind then.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
-        self.try_write(bytes).map_err(|cause| OutputError::Write {
-            what: self.what,
-            path: shown(&self.path),
-            cause,
-        })
+        self.write_with(bytes, None)
     }
 
-    fn try_write(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes the file in the place of one that is there, with its mode: whole, or the old one stays.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), OutputError> {
+        let old = stat::fstatat(
+            &self.directory,
+            self.name.as_os_str(),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        );
+        let mode = old.ok().map(|old| Mode::from_bits_truncate(old.st_mode));
+        self.write_with(bytes, mode)
+    }
+
+    fn write_with(&self, bytes: &[u8], mode: Option<Mode>) -> Result<(), OutputError> {
+        self.try_write(bytes, mode)
+            .map_err(|cause| OutputError::Write {
+                what: self.what,
+                path: shown(&self.path),
+                cause,
+            })
+    }
+
+    fn try_write(&self, bytes: &[u8], mode: Option<Mode>) -> io::Result<()> {
         let (name, mut file) = self.create_new()?;
         let made = stat::fstat(&file)?;
         let written = file.write_all(bytes).and_then(|()| {
+            if let Some(mode) = mode {
+                stat::fchmod(&file, mode)?;
+            }
             fcntl::renameat(
                 &self.directory,
                 name.as_os_str(),

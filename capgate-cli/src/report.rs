@@ -3,6 +3,7 @@
 //! `explain` says in words what was found, the other rooms put that into one format each. Names come from the job and may be
 //! hostile: every format neutralises them in its own way, and tests hold it to that.
 
+mod changes;
 mod explain;
 mod github;
 mod human;
@@ -16,6 +17,7 @@ use std::io::{self, Write};
 use anstream::AutoStream;
 use capgate_common::{compare::Judgement, evidence::Evidence, ledger::Ledger, protocol::Sealed};
 
+pub(crate) use changes::changes;
 pub(crate) use explain::{seconds, shorten};
 
 use crate::{args::Format, base::Proposal};

@@ -156,6 +156,13 @@ impl ContractError {
     }
 }
 
+/// A budget with head room for a job that took this much user CPU time: twice as much and 10 seconds more, in tens. A slower
+/// runner and a cold cache fit in, an endless loop does not.
+pub fn budget_for(cpu_sec: u64) -> u64 {
+    let room = cpu_sec.saturating_mul(2).saturating_add(10);
+    room.div_ceil(10).saturating_mul(10).min(MAX_CPU_BUDGET)
+}
+
 impl Contract {
     /// Reads a contract's file.
     ///

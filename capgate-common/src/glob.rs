@@ -161,6 +161,16 @@ impl Anchor {
     }
 }
 
+/// The glob that matches one entry and nothing else.
+pub fn literal(entry: &str) -> String {
+    let text = globset::escape(entry);
+    // At the beginning it would stand for a variable.
+    match text.strip_prefix('$') {
+        Some(rest) => format!("[$]{rest}"),
+        None => text,
+    }
+}
+
 /// Whether an entry lies in the root.
 pub(crate) fn is_in_root(entry: &str) -> bool {
     Anchor::of(entry) == Anchor::Root

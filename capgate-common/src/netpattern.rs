@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use crate::{
     address::{AddressError, Host, NetEntry, Piece},
-    glob::{GlobError, GlobPatterns},
+    glob::{self, GlobError, GlobPatterns},
 };
 
 mod parse;
@@ -19,6 +19,22 @@ mod parse;
 pub struct NetPattern {
     text: String,
     pub(crate) kind: Kind,
+}
+
+/// The narrowest pattern that permits an entry; `None` for text that is no entry of this version.
+pub fn permitting(entry: &str) -> Option<NetPattern> {
+    let destination: NetEntry = entry.parse().ok()?;
+    let text = match entry.strip_prefix("unix:") {
+        // A socket in the root; a pattern says so, since an entry has no other beginning there.
+        Some(path) if !path.starts_with(['/', '~', '@', '.']) => {
+            format!("unix:./{}", glob::literal(path))
+        }
+        Some(path) => format!("unix:{}", globset::escape(path)),
+        None => entry.to_owned(),
+    };
+    let pattern: NetPattern = text.parse().ok()?;
+    let permits = NetPatterns::new(std::slice::from_ref(&pattern)).ok()?;
+    (!permits.matching(&destination).is_empty()).then_some(pattern)
 }
 
 /// What a pattern permits.

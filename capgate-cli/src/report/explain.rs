@@ -72,11 +72,9 @@ fn point(finding: &Finding, subject: &Subject<'_>) -> Point {
                 .and_name("allow_net")
                 .and(" does not allow it"),
             vec![seen(Column::Net, entry, subject)],
-            Phrase::words(
-                "find out what the program connects for; if the job is meant to, add the destination to ",
-            )
-            .and_name("allow_net")
-            .and(" of the contract"),
+            Phrase::words("find out what the program connects for; if the job is meant to, ")
+                .and_name("capgate accept LEDGER --net HOST:PORT")
+                .and(" adds the destination to the contract"),
         ),
         Finding::Writes {
             expected,
@@ -88,9 +86,9 @@ fn point(finding: &Finding, subject: &Subject<'_>) -> Point {
                 .and_name("allow_exec")
                 .and(" does not allow"),
             vec![seen(Column::Execs, entry, subject)],
-            Phrase::words("find out who starts the program; if the job is meant to, add it to ")
-                .and_name("allow_exec")
-                .and(" of the contract"),
+            Phrase::words("find out who starts the program; if the job is meant to, ")
+                .and_name("capgate accept LEDGER --exec PROGRAM")
+                .and(" adds it to the contract"),
         ),
         Finding::Escapes { entry } => (
             Phrase::words("part of the job may have happened out of sight"),
@@ -109,7 +107,9 @@ fn point(finding: &Finding, subject: &Subject<'_>) -> Point {
 fn raise_budget() -> Phrase {
     Phrase::words("find out what became slower; if the job is meant to, raise ")
         .and_name("cpu_budget")
-        .and(" of the contract")
+        .and(" of the contract (")
+        .and_name("capgate accept LEDGER --cpu")
+        .and(", from a run that ended by itself)")
 }
 
 fn incomplete(reason: &Reason) -> (Phrase, Vec<Item>, Phrase) {
@@ -162,11 +162,11 @@ fn writes(
         .and_name(found)
         .and(" and not ")
         .and_name(expected);
-    let next = Phrase::words("look at each name; if the job is meant to write them, copy ")
-        .and_name("writes")
-        .and(" and ")
-        .and_name("write_paths")
-        .and(" of the ledger into the contract, and cover names that move with ")
+    let next = Phrase::words("look at each name; if the job is meant to write it, ")
+        .and_name("capgate accept LEDGER --write NAME")
+        .and(" (or ")
+        .and_name("--writes")
+        .and(" for all) changes the contract; cover names that move with ")
         .and_name("ignore_writes");
     // Without names to compare with, everything that was written may be what is new.
     let all = &subject.ledger.recording.write_paths;
@@ -223,7 +223,7 @@ fn seen(column: Column, entry: &str, subject: &Subject<'_>) -> Item {
 }
 
 /// Who did it, when first, how often.
-fn who(entry: &Entry) -> Phrase {
+pub(crate) fn who(entry: &Entry) -> Phrase {
     let mut phrase = Phrase::default();
     for (index, process) in entry.by.iter().enumerate() {
         phrase = phrase

@@ -7,6 +7,7 @@
 #[path = "../support/repository.rs"]
 mod repository;
 
+mod accept;
 mod base;
 mod errors;
 mod files;

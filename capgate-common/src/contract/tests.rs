@@ -281,3 +281,11 @@ fn sizes_are_bounded() {
         "have 66560 bytes together",
     );
 }
+
+#[test]
+fn a_budget_has_head_room_and_stays_in_bounds() {
+    for (cpu_sec, budget) in [(0, 10), (1, 20), (5, 20), (6, 30), (60, 130)] {
+        assert_eq!(super::budget_for(cpu_sec), budget, "{cpu_sec}");
+    }
+    assert_eq!(super::budget_for(u64::MAX), super::MAX_CPU_BUDGET);
+}

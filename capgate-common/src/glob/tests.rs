@@ -168,3 +168,29 @@ fn globs_that_are_too_complex_together_are_refused() {
     assert_eq!(error.index, None);
     assert!(error.problem.contains("too complex together"), "{error}");
 }
+
+#[test]
+fn a_literal_matches_its_entry_alone() {
+    for entry in [
+        "a",
+        "a/b",
+        "*",
+        "d/*",
+        "a?[b]{c,d}",
+        r"a\x0a",
+        "$HOME/x",
+        "~/x",
+        "/x/y z",
+        "memfd:x",
+        "é",
+        "d/",
+    ] {
+        let globs = [super::literal(entry)];
+        let globs = GlobPatterns::new(&globs).expect(entry);
+        assert!(globs.matches(entry), "{entry}");
+        for other in ["b", "d/x", "aXbc", "x/y", "/x/y", "~/y"] {
+            assert!(!globs.matches(other), "{entry} does not match {other}");
+        }
+    }
+    assert_eq!(super::literal("$HOME/x"), "[$]HOME/x");
+}

@@ -297,3 +297,36 @@ fn an_entry_that_is_a_pattern_permits_itself_whatever_it_is() {
     }
     assert!(entries > 100, "{entries}");
 }
+
+#[test]
+fn the_narrowest_pattern_permits_its_entry() {
+    for entry in [
+        "192.0.2.1:443",
+        "[2001:db8::1]:443",
+        "[fe80::1%eth0]:443",
+        "unix:/run/x.sock",
+        "unix:/run/[a]*?.sock",
+        "unix:~/.x/s",
+        "unix:./tmp/s",
+        r"unix:./odd\x0a{s}",
+        "unix:@job-1",
+        "unix:@*",
+        "vsock:2:1024",
+        "raw:192.0.2.1/1",
+        "raw:*/1",
+        "packet:eth0",
+        "packet:*",
+    ] {
+        let parsed: NetEntry = entry.parse().expect(entry);
+        let pattern = super::permitting(entry).expect(entry);
+        let patterns = NetPatterns::new(std::slice::from_ref(&pattern)).expect(entry);
+        assert_eq!(patterns.matching(&parsed), [0], "{entry}");
+    }
+    for other in ["unix:/run/aXb.sock", "unix:/run/[b]*?.sock"] {
+        let pattern = super::permitting("unix:/run/[a]*?.sock").expect("a pattern");
+        let patterns = NetPatterns::new(&[pattern]).expect("patterns");
+        assert!(patterns.matching(&other.parse().expect(other)).is_empty());
+    }
+    assert_eq!(super::permitting("dns:example.org"), None);
+    assert_eq!(super::permitting("nonsense"), None);
+}
