@@ -11,5 +11,48 @@ pub(crate) struct Awaited {
     pub(crate) why: &'static str,
 }
 
+/// What lies below names that changed places is not followed.
+const EXCHANGE: &str = "names that change places are a blind spot";
+/// A path through a mount of another namespace, or one that the job made, is not mapped back.
+const MOUNTS: &str = "mounts that the job makes are a blind spot";
+/// Which process a number means is looked up when the caller may have ended.
+const GONE: &str = "a caller that ends at once leaves it open whom it reached";
+
 /// All of them.
-pub(crate) const AWAITED: [Awaited; 0] = [];
+pub(crate) const AWAITED: [Awaited; 13] = [
+    both("two_files_change_places", EXCHANGE),
+    both("two_directories_change_places", EXCHANGE),
+    both("the_repository_mounted_elsewhere", MOUNTS),
+    both("a_user_mounts_the_repository_elsewhere", MOUNTS),
+    both("a_part_of_the_repository_mounted_elsewhere", MOUNTS),
+    both(
+        "a_directory_mounted_in_the_repository_is_no_part_of_it",
+        MOUNTS,
+    ),
+    both(
+        "roots_directory_mounted_in_the_repository_is_no_part_of_it",
+        MOUNTS,
+    ),
+    both("a_mount_in_the_jobs_own_namespace", MOUNTS),
+    both("a_container_with_the_repository_in_it", MOUNTS),
+    both("a_mount_that_is_mounted_nowhere", MOUNTS),
+    tracepoint("tracing_a_process_outside", GONE),
+    tracepoint("taking_a_descriptor_from_a_process_outside", GONE),
+    tracepoint("writing_to_the_memory_of_a_process_outside", GONE),
+];
+
+const fn both(name: &'static str, why: &'static str) -> Awaited {
+    Awaited {
+        name,
+        probe_set: None,
+        why,
+    }
+}
+
+const fn tracepoint(name: &'static str, why: &'static str) -> Awaited {
+    Awaited {
+        name,
+        probe_set: Some(ProbeSet::Tracepoint),
+        why,
+    }
+}

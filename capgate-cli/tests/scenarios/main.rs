@@ -8,12 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{
-    collections::BTreeSet,
-    fs::File,
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeSet, fs::File, process::ExitCode, sync::Arc};
 
 use awaited::AWAITED;
 use capgate_common::ledger::ProbeSet;
@@ -34,47 +29,41 @@ mod row;
 mod rows;
 mod site;
 
-/// What all rows share, made when the first one runs.
+/// What all rows share.
 struct Suite {
     environment: Environment,
-    running: OnceLock<(Service, Flock<File>)>,
+    service: Service,
+    /// Directories have fixed names: another suite on this machine comes first, or waits.
+    _lock: Flock<File>,
 }
 
 impl Suite {
-    fn service(&self) -> &Service {
-        let (service, _) = self.running.get_or_init(|| {
-            // Directories have fixed names: another suite on this machine comes first, or waits.
-            let lock = File::create("/tmp/capgate-scenario.lock").unwrap();
-            let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
-            site::sweep();
-            programs::install_all(self.environment.programs.as_deref());
-            let arguments = match self.environment.probe_set {
-                Some(set) => vec!["--probe-set", set.word()],
-                None => Vec::new(),
-            };
-            let service = Service::launch(&Launch {
-                programs: self
-                    .environment
-                    .binaries
-                    .as_deref()
-                    .unwrap_or(service::built()),
-                arguments: &arguments,
-                ..Launch::default()
-            });
-            (service, lock)
+    fn prepare(environment: Environment) -> Self {
+        let lock = File::create("/tmp/capgate-scenario.lock").unwrap();
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+        site::sweep();
+        programs::install_all(environment.programs.as_deref());
+        let arguments = match environment.probe_set {
+            Some(set) => vec!["--probe-set", set.word()],
+            None => Vec::new(),
+        };
+        let binaries = environment.binaries.as_deref();
+        let service = Service::launch(&Launch {
+            programs: binaries.unwrap_or(service::built()),
+            arguments: &arguments,
+            ..Launch::default()
         });
-        service
+        Self {
+            environment,
+            service,
+            _lock: lock,
+        }
     }
 
     /// Runs a row. One that is awaited must fail.
     fn run(&self, row: &Row) -> Result<(), Failed> {
         let set = self.environment.probe_set;
-        let verdict = judge::judge(
-            row,
-            self.service(),
-            set,
-            self.environment.ledgers.as_deref(),
-        );
+        let verdict = judge::judge(row, &self.service, set, self.environment.ledgers.as_deref());
         let awaited = AWAITED.iter().find(|it| {
             it.name == row.name
                 && it
@@ -117,10 +106,8 @@ fn main() -> ExitCode {
         );
     }
     let (cell, set) = (environment.cell, environment.probe_set);
-    let suite = Arc::new(Suite {
-        environment,
-        running: OnceLock::new(),
-    });
+    // A list needs no daemon.
+    let suite = Arc::new((!arguments.list).then(|| Suite::prepare(environment)));
     let mut trials = Vec::new();
     for (area, rows) in areas {
         for row in rows {
@@ -130,6 +117,7 @@ fn main() -> ExitCode {
             }
             let suite = Arc::clone(&suite);
             trials.push(Trial::test(format!("{area}::{}", row.name), move || {
+                let suite = Option::as_ref(&suite).ok_or("only listed")?;
                 suite.run(&row)
             }));
         }

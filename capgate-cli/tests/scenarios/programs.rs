@@ -56,6 +56,13 @@ pub(crate) fn install_all(prebuilt: Option<&Path>) {
 fn compile() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scenario-programs");
     fs::create_dir_all(&target).unwrap();
+    for entry in fs::read_dir(&target).unwrap() {
+        let program = entry.unwrap().path();
+        let source = format!("{SOURCES}/{}.c", program.file_name().unwrap().display());
+        if !Path::new(&source).exists() {
+            fs::remove_file(program).unwrap();
+        }
+    }
     for entry in fs::read_dir(SOURCES).unwrap() {
         let source = entry.unwrap().path();
         let name = source.file_name().unwrap().to_str().unwrap();
@@ -66,12 +73,23 @@ fn compile() -> PathBuf {
         if is_ia32 && cfg!(not(target_arch = "x86_64")) {
             continue;
         }
+        let program = target.join(name);
+        let sources = [&source, &Path::new(SUPPORT).join("common.h")];
+        if sources.iter().all(|it| is_newer(&program, it)) {
+            continue;
+        }
         let mut gcc = Command::new("gcc");
         gcc.args(FLAGS).arg(SUPPORT);
         if is_ia32 {
             gcc.arg("-m32");
         }
-        succeed(gcc.arg("-o").arg(target.join(name)).arg(&source));
+        succeed(gcc.arg("-o").arg(&program).arg(&source));
     }
     target
+}
+
+/// Whether a file was made after another one changed.
+fn is_newer(file: &Path, than: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|it| it.modified());
+    changed(file).is_ok_and(|time| time > changed(than).unwrap())
 }

@@ -90,10 +90,16 @@ impl Site {
     /// Mounts something until the job has ended.
     pub(crate) fn mount(&self, kind: &str, source: &Path, target: &str, options: &str) {
         self.directory(target);
-        let target = self.path(target);
+        let at = self.path(target);
         let options = (!options.is_empty()).then_some(options);
-        mount(Some(source), &target, Some(kind), MsFlags::empty(), options)
-            .unwrap_or_else(|error| panic!("cannot mount {kind} at {}: {error}", target.display()));
+        mount(Some(source), &at, Some(kind), MsFlags::empty(), options)
+            .unwrap_or_else(|error| panic!("cannot mount {kind} at {}: {error}", at.display()));
+        self.mounted(target);
+    }
+
+    /// Notes a mount that was made by a program: it goes with the others.
+    pub(crate) fn mounted(&self, target: &str) {
+        let target = self.path(target);
         chown(&target, Some(self.uid), Some(self.uid)).unwrap();
         self.mounts.borrow_mut().push(target);
     }

@@ -1,0 +1,91 @@
+//! Other views of the file system: names map back to the repository by its identity, and nothing else becomes a name in it.
+
+use std::os::unix::fs::symlink;
+
+use crate::row::{Row, incomplete};
+
+/// What `unshare --map-root-user` writes.
+const MAPS: &str = "/proc/self/setgroups /proc/self/uid_map /proc/self/gid_map";
+/// A user that needs no entry anywhere.
+const USER: u32 = 64_121;
+
+/// A script in another mount namespace.
+fn unshared(name: &'static str, script: &str) -> Row {
+    Row::sh(name, &format!("unshare -m sh -ec '{script}'"))
+}
+
+/// A script in another mount namespace of a user, who is root there.
+fn mapped(name: &'static str, script: &str, writes: &str) -> Row {
+    Row::sh(name, &format!("unshare -rm sh -ec '{script}'"))
+        .user(USER)
+        .writes(&format!("{MAPS} {writes}"))
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    vec![
+        unshared(
+            "the_repository_mounted_elsewhere",
+            "mount --bind {site}/repo {site}/mnt; echo x > {site}/mnt/f; rm {site}/mnt/a; mv {site}/mnt/b {site}/mnt/c",
+        )
+        .given("a b")
+        .outside(|site| site.directory("mnt"))
+        .writes("f a b c"),
+        mapped(
+            "a_user_mounts_the_repository_elsewhere",
+            "mount --bind {site}/repo {site}/mnt; echo x > {site}/mnt/f; rm {site}/mnt/a",
+            "f a",
+        )
+        .given("a")
+        .outside(|site| site.directory("mnt")),
+        unshared(
+            "a_part_of_the_repository_mounted_elsewhere",
+            "mount --bind sub {site}/mnt; echo x > {site}/mnt/f; rm {site}/mnt/a",
+        )
+        .given("sub/a")
+        .outside(|site| site.directory("mnt"))
+        .writes("sub/f sub/a"),
+        mapped(
+            "a_directory_mounted_in_the_repository_is_no_part_of_it",
+            "mount --bind {site}/out b; echo x > b/f; rm b/a",
+            "{site}/out/f {site}/out/a",
+        )
+        .given("b/")
+        .outside(|site| site.file("out/a")),
+        unshared(
+            "roots_directory_mounted_in_the_repository_is_no_part_of_it",
+            "mount --bind {site}/out b; echo x > b/f; rm b/a",
+        )
+        .given("b/")
+        .outside(|site| site.file("out/a"))
+        .writes("{site}/out/f {site}/out/a"),
+        Row::sh(
+            "a_mount_in_the_jobs_own_namespace",
+            "mount --bind {site}/repo {site}/mnt; echo x > {site}/mnt/f; rm {site}/mnt/a; umount {site}/mnt",
+        )
+        .given("a")
+        .outside(|site| site.directory("mnt"))
+        .writes("f a"),
+        Row::program("a_container_with_the_repository_in_it", "container {site}/box {site}/repo")
+            .given("sub/ a gone")
+            .outside(|site| site.directory("box"))
+            .writes("f sub/g a sub/b gone"),
+        Row::program("another_root_inside_the_repository", "jail jail")
+            .given("jail/d/gone jail/link->/d")
+            .writes("jail/f jail/g jail/d/made jail/d/gone"),
+        Row::program("another_root_outside_the_repository", "jail {site}/jail")
+            .outside(|site| {
+                site.file("jail/d/gone");
+                symlink("/d", site.path("jail/link")).unwrap();
+            })
+            .writes("{site}/jail/f {site}/jail/g {site}/jail/d/made {site}/jail/d/gone"),
+        Row::program("a_mount_that_is_mounted_nowhere", "tree .")
+            .given("a")
+            .writes("f a"),
+        Row::sh("proc_leads_to_the_working_directory", "echo x > /proc/self/cwd/f").writes("f"),
+        Row::sh("proc_leads_to_what_is_removed", "rm /proc/self/cwd/a")
+            .given("a")
+            .writes("a")
+            // Only the process itself can follow these links.
+            .tracepoint(incomplete("unresolved")),
+    ]
+}
