@@ -8,25 +8,21 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File, Permissions},
-    os::unix::{
-        fs::{PermissionsExt as _, chown},
-        net::UnixStream,
-    },
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Output, Stdio},
 };
 
 use capgate_common::{
     evidence::{Column, Evidence, Process},
     ledger::Ledger,
 };
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use service::{Launch, Service, as_user};
 use tempfile::TempDir;
+
+#[path = "support/service.rs"]
+mod service;
 
 /// Where the example's programs are looked for: the same for every user, and with nothing of the test runner's own.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -34,10 +30,6 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 const WRITES: [&str; 3] = ["out/report.txt", "out/sums.txt", "out/words.json"];
 /// A user that needs no entry anywhere.
 const USER: u32 = 64_103;
-/// A group that every Debian has, for those who may record.
-const GROUP: (&str, u32) = ("daemon", 1);
-/// How long the daemon may take until it serves.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One row of the table in the example's README.
 struct Variant {
@@ -294,68 +286,12 @@ fn check(name: &str) -> Ran {
     ran
 }
 
-/// A service daemon that one group may use.
-struct Daemon {
-    child: Child,
-    directory: TempDir,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        let directory = open_directory();
-        let config = format!("group = \"{}\"\n", GROUP.0);
-        fs::write(directory.path().join("config.toml"), config).unwrap();
-        let log = File::create(directory.path().join("log")).unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_capgate")).with_file_name("capgated");
-        let child = Command::new(&program)
-            .current_dir(directory.path())
-            .args(["--config", "config.toml", "--store", "store", "--socket"])
-            .arg(directory.path().join("sock"))
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        let daemon = Self { child, directory };
-        let deadline = Instant::now() + PATIENCE;
-        while UnixStream::connect(daemon.socket()).is_err() {
-            assert!(Instant::now() < deadline, "the daemon does not serve");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        daemon
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("sock")
-    }
-
-    /// `capgate run` of a user who may record.
-    fn client(&self, user: u32) -> Command {
-        // The user may not be able to reach the one that was built.
-        let copy = self.directory.path().join("capgate");
-        if !copy.exists() {
-            fs::copy(env!("CARGO_BIN_EXE_capgate"), &copy).unwrap();
-        }
-        let mut capgate = Command::new("setpriv");
-        capgate
-            .args(["--reuid", &user.to_string(), "--regid", &user.to_string()])
-            .args(["--groups", &GROUP.1.to_string(), "--"])
-            .arg(copy)
-            .args(["run", "--socket"])
-            .arg(self.socket());
-        capgate
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap_or_default());
-        let _ended = kill(pid, Signal::SIGTERM);
-        let _ended = self.child.wait();
-        if std::thread::panicking() {
-            let log = fs::read_to_string(self.directory.path().join("log"));
-            eprintln!("the daemon said:\n{}", log.unwrap_or_default());
-        }
-    }
+/// `capgate run` of a user who may record.
+fn client(daemon: &Service, user: u32) -> Command {
+    let mut capgate = Command::new(daemon.client());
+    capgate.args(["run", "--socket"]).arg(daemon.socket());
+    as_user(&mut capgate, user);
+    capgate
 }
 
 #[test]
@@ -377,7 +313,7 @@ fn the_suite_keeps_its_contract() {
 #[test]
 fn every_run_has_the_same_ledger() {
     let directory = open_directory();
-    let daemon = Daemon::start();
+    let daemon = Service::launch(&Launch::default());
     let first = Suite::check_out(&directory.path().join("a"), None);
     let deep = directory.path().join("b/c d");
     fs::create_dir_all(deep.parent().unwrap()).unwrap();
@@ -388,8 +324,8 @@ fn every_run_has_the_same_ledger() {
     for ran in [
         first.run(),
         second.run(),
-        of_user.run_by(&mut daemon.client(USER)),
-        of_user.run_by(&mut daemon.client(USER)),
+        of_user.run_by(&mut client(&daemon, USER)),
+        of_user.run_by(&mut client(&daemon, USER)),
     ] {
         ran.check(&KEEPS);
         assert_eq!(without_time(&ran.ledger), without_time(&cold.ledger));

@@ -1,16 +1,4 @@
-//! What the probes cannot record is said, and what reaches a job by other ways than names is recorded.
-
-use std::{
-    fs::{self, File},
-    io::IoSlice,
-    os::{
-        fd::AsRawFd,
-        unix::{fs::PermissionsExt, net::UnixListener},
-    },
-};
-
-use capgate_common::evidence::Column;
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+//! What the probes cannot record is said, and a human may accept it. More of it is in `tests/scenarios`.
 
 use crate::{
     absent,
@@ -53,57 +41,6 @@ fn system_calls_of_32_bit_programs_are_a_blind_spot() {
         assert_eq!(done.code, 0, "{}", done.stderr);
         assert!(done.stderr.contains("BLIND to compat"), "{}", done.stderr);
     }
-}
-
-#[test]
-fn files_that_io_uring_opens_and_renames_are_a_blind_spot() {
-    let programs = Programs::new();
-    let uring = programs.build("uring");
-    let service = Service::start();
-    let place = Place::of(ALICE);
-    fs::write(place.root().join("from"), "").unwrap();
-    for (operation, made) in [("open", "opened"), ("rename", "to")] {
-        let done = place.record(&service, &[&uring, operation]);
-        check_blind(&done, &["io_uring"]);
-        assert!(place.root().join(made).exists());
-    }
-    // Having a ring is none.
-    place.record(&service, &[&uring, "nop"]).complete();
-}
-
-#[test]
-fn a_writable_descriptor_from_outside_is_a_name_written() {
-    let programs = Programs::new();
-    let receive = programs.build("receive");
-    let service = Service::start();
-    let place = Place::of(ALICE);
-    let path = place.root().join("given");
-    // A file that the user could not open.
-    let file = File::create(&path).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    let socket = place.beside("outside");
-    let listener = UnixListener::bind(&socket).unwrap();
-    place.give(&socket);
-    let running = place
-        .job(&service, &[&receive, socket.to_str().unwrap()])
-        .start();
-    let (peer, _) = listener.accept().unwrap();
-    let fds = [file.as_raw_fd()];
-    sendmsg::<()>(
-        peer.as_raw_fd(),
-        &[IoSlice::new(b"x")],
-        &[ControlMessage::ScmRights(&fds)],
-        MsgFlags::empty(),
-        None,
-    )
-    .unwrap();
-    let done = running.wait();
-    let recording = &done.complete().recording;
-    assert_eq!(recording.write_paths.iter().collect::<Vec<_>>(), ["given"]);
-    assert_eq!(done.entry(Column::Writes, "given").ops, ["receive"]);
-    let peer = format!("unix:{}", socket.display());
-    assert_eq!(recording.net.iter().collect::<Vec<_>>(), [&peer]);
-    assert_eq!(fs::read(&path).unwrap(), b"x");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Place {
 
     /// A job of the place's user that is not started yet.
     pub(crate) fn job<'a>(&'a self, service: &'a Service, command: &[&str]) -> Job<'a> {
-        let mut capgate = service.command(self.uid, service.capgate());
+        let mut capgate = service.command(self.uid, service.client());
         capgate
             .current_dir(self.root())
             .args(["run", "--socket"])

@@ -7,8 +7,11 @@ use std::{
 
 use crate::service::succeed;
 
-/// Where the sources are.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/programs");
+/// Where the sources are: those of these tests, and those of the scenarios.
+const SOURCES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/programs"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios/programs"),
+];
 /// Where what they include is.
 const SUPPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support");
 
@@ -33,13 +36,14 @@ impl Programs {
     /// Compiles `NAME.c` with further flags.
     pub(crate) fn build_with(&self, name: &str, flags: &[&str]) -> String {
         let program: PathBuf = self.0.path().join(name);
-        let source = Path::new(SOURCES).join(format!("{name}.c"));
+        let sources = SOURCES.map(|directory| Path::new(directory).join(format!("{name}.c")));
+        let source = sources.iter().find(|source| source.exists());
         let mut gcc = Command::new("gcc");
         gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread"])
             .args(["-I", SUPPORT, "-o"])
             .arg(&program)
             .args(flags)
-            .arg(source);
+            .arg(source.unwrap_or_else(|| panic!("no program is called {name}")));
         succeed(&mut gcc);
         program.to_str().unwrap().to_owned()
     }

@@ -1,62 +1,27 @@
-//! A daemon of the test's own, and its clients.
+//! What these tests do with a daemon of their own.
 
 use std::{
     ffi::OsStr,
-    fs::{self, File, Permissions},
-    os::unix::{
-        fs::PermissionsExt,
-        net::UnixStream,
-        process::{CommandExt, ExitStatusExt},
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
+    fs,
+    os::unix::process::ExitStatusExt,
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
 };
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use shared::{Launch, as_user};
+pub(crate) use shared::{PATIENCE, Service, until};
 
-/// Longest time that one job, or one thing that is waited for, may take. Machines that run these tests are busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+#[path = "../support/service.rs"]
+mod shared;
 
-/// A group that every Debian has, for those who may record.
-const GROUP: &str = "daemon";
-/// Its number.
-const GID: u32 = 1;
 pub(crate) const ROOT: u32 = 0;
 /// Users that need no entry anywhere.
 pub(crate) const ALICE: u32 = 64_121;
 pub(crate) const BOB: u32 = 64_122;
-
-/// Waits until something is so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The daemon's program, which cargo builds beside the client's when it tests the workspace.
-fn capgated() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_capgate")).with_file_name("capgated");
-    assert!(
-        path.exists(),
-        "there is no {}: run cargo build -p capgate-daemon first",
-        path.display()
-    );
-    path
-}
-
-/// Copies a program to where every user can execute it. By another process: one that this process wrote could still be open for
-/// writing in a child that another test forks at the moment, and then nobody may execute it.
-fn install(from: &Path, to: &Path) {
-    let mut install = Command::new("install");
-    succeed(install.args(["-m", "755"]).args([from, to]));
-}
 
 /// Runs a command that a test needs done.
 #[track_caller]
@@ -67,12 +32,6 @@ pub(crate) fn succeed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A running daemon.
-pub(crate) struct Service {
-    dir: tempfile::TempDir,
-    child: Child,
-}
-
 impl Service {
     /// With the configuration that is installed.
     pub(crate) fn start() -> Self {
@@ -81,38 +40,10 @@ impl Service {
 
     /// With lines of configuration.
     pub(crate) fn with(config: &str) -> Self {
-        assert!(
-            nix::unistd::geteuid().is_root(),
-            "these tests make cgroups and load probes: run them as root"
-        );
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        // A key before the first table is one of the top.
-        let config = format!("group = \"{GROUP}\"\nlinger_seconds = 0\n{config}");
-        fs::write(dir.path().join("config.toml"), config).unwrap();
-        install(
-            env!("CARGO_BIN_EXE_capgate").as_ref(),
-            &dir.path().join("capgate"),
-        );
-        let mut service = Self {
-            child: spawn(dir.path()),
-            dir,
-        };
-        service.until_it_serves();
-        service
-    }
-
-    fn until_it_serves(&mut self) {
-        let socket = self.socket();
-        until("the daemon serves", || {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the daemon ended: {}", self.log());
-            UnixStream::connect(&socket).is_ok()
-        });
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.path().join("sock")
+        Self::launch(&Launch {
+            config,
+            ..Launch::default()
+        })
     }
 
     /// Where jobs are kept.
@@ -120,17 +51,8 @@ impl Service {
         self.dir.path().join("store")
     }
 
-    /// The client, where every user can execute it.
-    pub(crate) fn capgate(&self) -> PathBuf {
-        self.dir.path().join("capgate")
-    }
-
     pub(crate) fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        i32::try_from(self.child.as_ref().unwrap().id()).unwrap()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -139,14 +61,13 @@ impl Service {
 
     /// Waits until it has ended.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
+        self.child.as_mut().unwrap().wait().unwrap()
     }
 
     /// Starts a successor of one that has ended.
     pub(crate) fn restart(&mut self) {
         self.wait();
-        self.child = spawn(self.dir.path());
-        self.until_it_serves();
+        self.serve();
     }
 
     /// Memory that is resident now, in KiB.
@@ -183,23 +104,13 @@ impl Service {
         ] {
             command.env_remove(name);
         }
-        if uid != ROOT {
-            // SAFETY: the calls are async-signal-safe: plain system calls in a process with one thread.
-            unsafe {
-                command.pre_exec(move || {
-                    nix::unistd::setgroups(&[GID.into()])?;
-                    nix::unistd::setgid(uid.into())?;
-                    nix::unistd::setuid(uid.into())?;
-                    Ok(())
-                })
-            };
-        }
+        as_user(&mut command, uid);
         command
     }
 
     /// What a command of capgate other than `run` comes to: exit code, stdout and stderr.
     pub(crate) fn ask(&self, uid: u32, arguments: &[&str]) -> (i32, String, String) {
-        let mut command = self.command(uid, self.capgate());
+        let mut command = self.command(uid, self.client());
         command
             .args(arguments)
             .arg("--socket")
@@ -230,40 +141,6 @@ impl Service {
         assert_eq!(jobs.len(), 1, "{jobs:?}");
         jobs[0]["job"].as_str().unwrap().to_owned()
     }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            for signal in [Signal::SIGCONT, Signal::SIGTERM] {
-                let _gone = kill(Pid::from_raw(self.pid()), signal);
-            }
-            let _ended = self.child.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("the daemon said:\n{}", self.log());
-        }
-    }
-}
-
-fn spawn(dir: &Path) -> Child {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("log"))
-        .unwrap();
-    Command::new(capgated())
-        .arg("--socket")
-        .arg(dir.join("sock"))
-        .arg("--store")
-        .arg(dir.join("store"))
-        .arg("--config")
-        .arg(dir.join("config.toml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .unwrap()
 }
 
 /// The exit code as a shell shows it.

@@ -23,7 +23,7 @@ struct Follower {
 impl Follower {
     /// Starts it and reads its first line, so that it is there before anything else happens. From then on nobody reads.
     fn start(service: &Service, options: &[&str]) -> Self {
-        let mut command = service.command(ALICE, service.capgate());
+        let mut command = service.command(ALICE, service.client());
         command
             .args(["tail", &service.job(ALICE), "--json", "--socket"])
             .arg(service.socket())

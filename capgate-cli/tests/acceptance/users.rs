@@ -79,7 +79,7 @@ fn a_job_reaches_neither_records_nor_leases_nor_the_daemon() {
         .find(|job| *job != over)
         .unwrap();
 
-    let capgate = service.capgate().display().to_string();
+    let capgate = service.client().display().to_string();
     let socket = service.socket().display().to_string();
     // In a cgroup of the job's, found by its own name; `$PPID` is the client, which holds the lease.
     let script = format!(

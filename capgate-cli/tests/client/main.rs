@@ -4,6 +4,8 @@
 //! behaviour does not depend on what is recorded. The tests in `real` have the real daemon, and look at both together.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/service.rs"]
+mod daemon;
 #[path = "../support/repository.rs"]
 mod repository;
 

@@ -7,9 +7,8 @@ use std::{
         fs::PermissionsExt,
         process::{CommandExt, ExitStatusExt},
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
-    time::{Duration, Instant},
 };
 
 use capgate_common::ledger::Ledger;
@@ -18,10 +17,11 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::stand_in::{Manner, StandIn};
-
-/// Longest time that anything here may take: what needs seconds of CPU time shares the machine with other tests.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use crate::daemon::{install, until};
+use crate::{
+    daemon::PATIENCE,
+    stand_in::{Manner, StandIn},
+};
 
 /// The contract of a job that does nothing, as the in-process harness writes it.
 pub(crate) const EMPTY: &str = r#"{"allow_net": [], "cpu_budget": 30, "writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}"#;
@@ -112,17 +112,6 @@ impl Stand {
         capgate.args(options).arg("--").args(command);
         capgate
     }
-}
-
-/// Copies a program. By another process: one that this process wrote could still be open for writing in a child that another
-/// test forks at the moment, and then nobody may execute it.
-pub(crate) fn install(from: &Path, to: &Path) {
-    let done = Command::new("install")
-        .args(["-m", "755"])
-        .args([from, to])
-        .status()
-        .unwrap();
-    assert!(done.success());
 }
 
 /// `capgate` without anything that the test runner has in its environment for it.
@@ -262,16 +251,6 @@ impl Drop for Watched {
             let _ = child.kill();
             let _ = child.wait();
         }
-    }
-}
-
-/// Waits until something is so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

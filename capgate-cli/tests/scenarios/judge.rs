@@ -79,7 +79,7 @@ fn keep(row: &Row, ledger: &Ledger, directory: &Path) {
 
 fn run(expected: &Expected<'_>, service: &Service) -> Result<Outcome, String> {
     let Expected { row, site } = expected;
-    let mut capgate = Command::new(service.capgate());
+    let mut capgate = Command::new(service.client());
     let root = site.path(row.root);
     capgate
         .env_clear()

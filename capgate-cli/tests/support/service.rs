@@ -88,9 +88,11 @@ impl Default for Launch<'_> {
 
 /// A running daemon.
 pub(crate) struct Service {
+    /// Its socket, store, configuration and log, and a copy of the client.
     pub(crate) dir: tempfile::TempDir,
+    /// The daemon's process, while there is one.
+    pub(crate) child: Option<Child>,
     command: (PathBuf, Vec<OsString>),
-    child: Option<Child>,
 }
 
 impl Service {
@@ -143,18 +145,13 @@ impl Service {
         let (program, arguments) = &self.command;
         let mut daemon = Command::new(program);
         daemon.args(arguments).stdin(Stdio::null());
-        let child = daemon.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        self.child = Some(child);
+        let mut child = daemon.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         until("the daemon serves", || {
-            let ended = self.child().try_wait().unwrap();
+            let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "the daemon ended: {}", self.log());
             UnixStream::connect(self.socket()).is_ok()
         });
-    }
-
-    /// The daemon's process.
-    pub(crate) fn child(&mut self) -> &mut Child {
-        self.child.as_mut().unwrap()
+        self.child = Some(child);
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -162,7 +159,7 @@ impl Service {
     }
 
     /// The client, where every user can execute it.
-    pub(crate) fn capgate(&self) -> PathBuf {
+    pub(crate) fn client(&self) -> PathBuf {
         self.dir.path().join("capgate")
     }
 

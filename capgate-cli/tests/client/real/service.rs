@@ -1,10 +1,10 @@
 //! A daemon of the test's own, a repository, and clients of several users.
 
 use std::{
-    fs::{self, File, Permissions},
-    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use capgate_common::ledger::Ledger;
@@ -13,25 +13,14 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::stand::{EMPTY, bare, install, output, text, until};
+pub(crate) use crate::daemon::{Service, as_user};
+use crate::{
+    daemon::Launch,
+    stand::{EMPTY, bare, output, text},
+};
 
-/// A group that every Debian has, for those who may record.
-const GROUP: &str = "daemon";
-/// Its number.
-const GID: u32 = 1;
 /// A user that needs no entry anywhere.
 pub(crate) const SOMEBODY: u32 = 64_111;
-
-/// The daemon's program, which cargo builds beside the client's when it tests the workspace.
-pub(crate) fn program() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_capgate")).with_file_name("capgated");
-    assert!(
-        path.exists(),
-        "there is no {}: run cargo build -p capgate-daemon first",
-        path.display()
-    );
-    path
-}
 
 /// A repository of a user's.
 pub(crate) struct Repository {
@@ -79,7 +68,6 @@ impl Repository {
 
     /// `capgate run OPTIONS -- COMMAND` in it, with a private daemon.
     pub(crate) fn run_local(&self, options: &[&str], command: &[&str]) -> Command {
-        let _program = program();
         let mut capgate = bare();
         capgate
             .current_dir(self.path(""))
@@ -102,57 +90,22 @@ impl Repository {
     }
 }
 
-/// A running daemon.
-pub(crate) struct Service {
-    dir: tempfile::TempDir,
-    child: Child,
-    client: PathBuf,
-}
-
 impl Service {
     pub(crate) fn start() -> Self {
         Self::with_store(|_| {})
     }
 
     /// With something done to the directory of its store first.
-    pub(crate) fn with_store(prepare: impl FnOnce(&Path)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        fs::write(
-            dir.path().join("config.toml"),
-            format!("group = \"{GROUP}\"\nlinger_seconds = 0\n"),
-        )
-        .unwrap();
-        fs::create_dir(dir.path().join("store")).unwrap();
-        prepare(&dir.path().join("store"));
-        let client = dir.path().join("capgate");
-        install(env!("CARGO_BIN_EXE_capgate").as_ref(), &client);
-        let child = spawn(dir.path());
-        let mut service = Self { dir, child, client };
-        service.until_it_serves();
-        service
-    }
-
-    fn until_it_serves(&mut self) {
-        let socket = self.socket();
-        until("the daemon serves", || {
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the daemon ended: {}", self.log());
-            UnixStream::connect(&socket).is_ok()
-        });
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.path().join("sock")
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    pub(crate) fn with_store(prepare: impl Fn(&Path)) -> Self {
+        Self::launch(&Launch {
+            prepare: &|dir| prepare(&dir.join("store")),
+            ..Launch::default()
+        })
     }
 
     /// `capgate` of a user in the group, in a directory.
     pub(crate) fn capgate(&self, uid: u32, directory: &Path) -> Command {
-        let mut command = bare_at(&self.client);
+        let mut command = bare_at(&self.client());
         command.current_dir(directory).stdin(Stdio::null());
         as_user(&mut command, uid);
         command
@@ -207,52 +160,16 @@ impl Service {
         jobs[0]["job"].as_str().unwrap().to_owned()
     }
 
-    pub(crate) fn signal(&mut self, signal: Signal) {
-        signal::kill(
-            Pid::from_raw(i32::try_from(self.child.id()).unwrap()),
-            signal,
-        )
-        .unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().unwrap().id();
+        signal::kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
     }
 
     /// Waits for its end, and starts a successor.
     pub(crate) fn restart(&mut self) {
-        self.child.wait().unwrap();
-        self.child = spawn(self.dir.path());
-        self.until_it_serves();
+        self.child.as_mut().unwrap().wait().unwrap();
+        self.serve();
     }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            self.signal(Signal::SIGTERM);
-            let _ = self.child.wait();
-        }
-        if std::thread::panicking() {
-            eprintln!("the daemon said:\n{}", self.log());
-        }
-    }
-}
-
-fn spawn(dir: &Path) -> Child {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("log"))
-        .unwrap();
-    Command::new(program())
-        .arg("--socket")
-        .arg(dir.join("sock"))
-        .arg("--store")
-        .arg(dir.join("store"))
-        .arg("--config")
-        .arg(dir.join("config.toml"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .unwrap()
 }
 
 /// A program in the environment of [`bare`].
@@ -266,20 +183,4 @@ fn bare_at(path: &Path) -> Command {
         };
     }
     command
-}
-
-/// Makes a command run as a user who may record.
-pub(crate) fn as_user(command: &mut Command, uid: u32) {
-    if uid == 0 {
-        return;
-    }
-    // SAFETY: the calls are async-signal-safe: plain system calls in a process with one thread.
-    unsafe {
-        command.pre_exec(move || {
-            nix::unistd::setgroups(&[GID.into()])?;
-            nix::unistd::setgid(uid.into())?;
-            nix::unistd::setuid(uid.into())?;
-            Ok(())
-        })
-    };
 }

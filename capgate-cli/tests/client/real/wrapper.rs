@@ -287,7 +287,7 @@ fn a_daemon_that_is_killed_takes_no_ledger_with_it_and_its_successor_cleans_up()
 
 #[test]
 fn a_daemon_that_is_told_to_end_says_so_to_its_clients() {
-    let mut service = Service::start();
+    let service = Service::start();
     let repository = Repository::new();
     let script = "echo $$; exec sleep 1000";
     let mut client = Watched::start(&mut service.run(&repository, &[], &["sh", "-c", script]));
