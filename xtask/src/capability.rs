@@ -21,7 +21,7 @@ pub(crate) struct Capability {
 }
 
 /// Every capability that a test may ask for.
-pub(crate) const CAPABILITIES: [Capability; 3] = [
+pub(crate) const CAPABILITIES: [Capability; 4] = [
     Capability {
         name: "fuse",
         meaning: "the kernel has file systems in user space (/dev/fuse)",
@@ -30,7 +30,12 @@ pub(crate) const CAPABILITIES: [Capability; 3] = [
     Capability {
         name: "ia32",
         meaning: "the kernel and the C compiler run 32-bit x86 programs",
-        tests: 1,
+        tests: 2,
+    },
+    Capability {
+        name: "images",
+        meaning: "the kernel mounts images of xfs and btrfs from files",
+        tests: 2,
     },
     Capability {
         name: "pypi",

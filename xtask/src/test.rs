@@ -20,7 +20,17 @@ use crate::{
 };
 
 /// What tests call or compile with, beyond what builds the project.
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 16] = [
+    Package {
+        name: "btrfs-progs",
+        provides: "mkfs.btrfs",
+        why: "scenarios on another file system",
+    },
+    Package {
+        name: "busybox-static",
+        provides: "busybox",
+        why: "the shell of scenarios, the same on every machine",
+    },
     Package {
         name: "gcc",
         provides: "gcc",
@@ -35,6 +45,11 @@ const PACKAGES: [Package; 12] = [
         name: "iproute2",
         provides: "ip",
         why: "brings loopback up in network namespaces",
+    },
+    Package {
+        name: "iputils-ping",
+        provides: "/usr/bin/ping",
+        why: "a program with privileges of its own that uses raw sockets",
     },
     Package {
         name: "libc6-dev",
@@ -81,6 +96,11 @@ const PACKAGES: [Package; 12] = [
         name: "util-linux",
         provides: "unshare",
         why: "puts jobs and peers into other namespaces",
+    },
+    Package {
+        name: "xfsprogs",
+        provides: "mkfs.xfs",
+        why: "scenarios on another file system",
     },
 ];
 

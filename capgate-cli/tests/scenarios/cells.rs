@@ -40,7 +40,7 @@ pub(crate) const X86: &[Cell] = &[Cell::Native, Cell::X86V6_1, Cell::X86V6_12];
 /// Rows that need packages.
 pub(crate) const PACKAGED: &[Cell] = &[Cell::Native, Cell::Packaged];
 
-/// What the environment asks for. `docs/kernel-support.md` has the variables.
+/// What the environment asks for. `docs/scenarios.md` has the variables.
 pub(crate) struct Environment {
     pub(crate) cell: Cell,
     /// `None`: what the daemon chooses.

@@ -1,6 +1,6 @@
 //! The one scenario suite: inputs that broke other recorders, each with its right answer stated once, run by the real client and
 //! the real daemon on whatever kernel and probe set there is. The same executable runs natively and in the kernel matrix; rows and
-//! cells are explained in `docs/kernel-support.md`. Needs root.
+//! cells are explained in `docs/scenarios.md`. Needs root.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,6 +18,8 @@ use nix::fcntl::{Flock, FlockArg};
 use row::{Row, Tracepoint};
 use service::{Launch, Service};
 
+#[path = "../support/absent.rs"]
+mod absent;
 #[path = "../support/service.rs"]
 mod service;
 
@@ -62,6 +64,11 @@ impl Suite {
 
     /// Runs a row. One that is awaited must fail.
     fn run(&self, row: &Row) -> Result<(), Failed> {
+        if let Some(needs) = row.needs
+            && absent::skip(row.name, needs)?
+        {
+            return Ok(());
+        }
         let set = self.environment.probe_set;
         let verdict = judge::judge(row, &self.service, set, self.environment.ledgers.as_deref());
         let awaited = AWAITED.iter().find(|it| {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    absent,
     service::install,
     site::{SCRATCH, succeed},
 };
@@ -70,7 +71,7 @@ fn compile() -> PathBuf {
             continue;
         };
         let is_ia32 = name.ends_with(".ia32");
-        if is_ia32 && cfg!(not(target_arch = "x86_64")) {
+        if is_ia32 && (cfg!(not(target_arch = "x86_64")) || absent::is_declared("ia32").unwrap()) {
             continue;
         }
         let program = target.join(name);
@@ -81,7 +82,8 @@ fn compile() -> PathBuf {
         let mut gcc = Command::new("gcc");
         gcc.args(FLAGS).arg(SUPPORT);
         if is_ia32 {
-            gcc.arg("-m32");
+            // Debian's compiler does not look for the kernel's headers in the directory of the other architecture.
+            gcc.args(["-m32", "-idirafter", "/usr/include/x86_64-linux-gnu"]);
         }
         succeed(gcc.arg("-o").arg(&program).arg(&source));
     }

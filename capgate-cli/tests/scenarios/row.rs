@@ -18,6 +18,8 @@ pub(crate) type Outside = Box<dyn Fn(&Site) -> Box<dyn Any> + Send + Sync>;
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) cells: &'static [Cell],
+    /// What may be declared absent: see `xtask/src/capability.rs`.
+    pub(crate) needs: Option<&'static str>,
     pub(crate) uid: u32,
     pub(crate) given: &'static str,
     pub(crate) outside: Option<Outside>,
@@ -84,6 +86,7 @@ impl Row {
         Self {
             name,
             cells: PLAIN,
+            needs: None,
             uid: 0,
             given: "",
             outside: None,
@@ -127,6 +130,12 @@ impl Row {
     /// The cells that run it; [`PLAIN`] unless said.
     pub(crate) fn cells(mut self, cells: &'static [Cell]) -> Self {
         self.cells = cells;
+        self
+    }
+
+    /// What the machine may be declared to lack.
+    pub(crate) fn needs(mut self, capability: &'static str) -> Self {
+        self.needs = Some(capability);
         self
     }
 

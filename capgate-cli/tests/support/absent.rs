@@ -13,15 +13,21 @@ use std::{env, fs::OpenOptions, io::Write};
 
 use capability::{SKIP_LOG, VARIABLE};
 
+/// Whether the operator declared a capability absent.
+pub(crate) fn is_declared(needs: &str) -> Result<bool, String> {
+    let needed = capability::named(needs)?;
+    let absent = capability::declared(&env::var(VARIABLE).unwrap_or_default())?;
+    Ok(absent.contains(&needed))
+}
+
 /// Whether the operator declared absent what a test needs: then the test returns at once, and the run counts it as
 /// skipped. An unknown capability is an error, in the call and in the variable; so is a skip that cannot be
 /// reported, since it would count as a pass.
 pub(crate) fn skip(test: &str, needs: &str) -> Result<bool, String> {
-    let needed = capability::named(needs)?;
-    let absent = capability::declared(&env::var(VARIABLE).unwrap_or_default())?;
-    if !absent.contains(&needed) {
+    if !is_declared(needs)? {
         return Ok(false);
     }
+    let needed = capability::named(needs)?;
     eprintln!(
         "SKIPPED {test}: declared absent: {} ({}), which {} tests need",
         needed.name, needed.meaning, needed.tests

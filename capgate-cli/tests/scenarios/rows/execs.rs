@@ -45,6 +45,7 @@ pub(crate) fn rows() -> Vec<Row> {
         Row::program("a_program_in_memory", "run memory {bin}/true").execs("memfd:x"),
         Row::program("a_32_bit_program", "compat.ia32")
             .cells(X86)
+            .needs("ia32")
             .net("127.0.0.1:9")
             .writes("compat")
             .tracepoint(incomplete("compat")),

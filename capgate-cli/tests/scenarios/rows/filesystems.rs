@@ -63,9 +63,11 @@ pub(crate) fn rows() -> Vec<Row> {
         }),
         told("the_story_on_xfs")
             .cells(PACKAGED)
+            .needs("images")
             .outside(|site| image(site, "xfs")),
         told("the_story_on_btrfs")
             .cells(PACKAGED)
+            .needs("images")
             .outside(|site| image(site, "btrfs")),
         Row::command(
             "python_replaces_a_file",
