@@ -41,6 +41,12 @@ pub(crate) enum Command {
         without capgate. The human report goes to stderr after the command has ended; the other formats go to stdout, or \
         into a file with --report.")]
     Run(RunArgs),
+    /// Write a first contract, from runs of a command or from recorded ledgers
+    #[command(after_help = "Example: capgate init --runs 3 -- pytest -q\n\n\
+        The command runs here, several times, so that names which move from run to run are seen: a pattern is proposed for them, \
+        with the reason for it. With --from the contract is made of ledgers that `capgate run --record` left, on the runner for \
+        instance. Connections are not allowed unless --allow-seen says so. Read what is written before you commit it.")]
+    Init(InitArgs),
     /// Compare a ledger with a contract
     #[command(
         after_help = "Example: capgate check tests/capability.actual.json tests/capability.ledger.json"
@@ -113,6 +119,20 @@ pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
 }
 
+/// Who records a job.
+#[derive(Debug, Args)]
+pub(crate) struct Recorder {
+    /// Start a private daemon for this job, by sudo when needed
+    #[arg(long, conflicts_with = "socket")]
+    pub(crate) local: bool,
+    /// Force a probe set of the private daemon
+    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word()])]
+    pub(crate) probe_set: Option<String>,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -134,15 +154,9 @@ pub(crate) struct RunArgs {
     /// Record and do not gate
     #[arg(long)]
     pub(crate) record: bool,
-    /// Start a private daemon for this job, by sudo when needed
-    #[arg(long, conflicts_with = "socket")]
-    pub(crate) local: bool,
-    /// Force a probe set of the private daemon
-    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word()])]
-    pub(crate) probe_set: Option<String>,
-    /// Which daemon.
+    /// Who records it.
     #[command(flatten)]
-    pub(crate) daemon: Daemon,
+    pub(crate) recorder: Recorder,
     /// How the report is written
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
@@ -169,6 +183,36 @@ pub(crate) enum Format {
     Markdown,
     /// Workflow commands that GitHub shows as annotations
     Github,
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").required(true).args(["from", "command"])))]
+pub(crate) struct InitArgs {
+    /// How often the command is run
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "from")]
+    pub(crate) runs: u8,
+    /// Take recorded ledgers instead of running something
+    #[arg(long, value_name = "LEDGER", num_args = 1..)]
+    pub(crate) from: Vec<PathBuf>,
+    /// Allow the connections that were seen
+    #[arg(long)]
+    pub(crate) allow_seen: bool,
+    /// Write the contract anew where there is one
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The contract [default: tests/capability.ledger.json in the root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// The directory that names in the contract are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Who records it.
+    #[command(flatten)]
+    pub(crate) recorder: Recorder,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// `check`.

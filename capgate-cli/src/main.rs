@@ -2,6 +2,7 @@
 
 mod accept;
 mod args;
+mod attend;
 mod base;
 mod check;
 mod client;
@@ -13,6 +14,7 @@ mod generate;
 mod git;
 mod human_only;
 mod inherited;
+mod init;
 mod jobs;
 mod local;
 mod output;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<i32> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Init(args) => init::init(&args),
         Command::Check(args) => check::check(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Accept(args) => accept::accept(&args),

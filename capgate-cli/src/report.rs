@@ -18,7 +18,7 @@ use anstream::AutoStream;
 use capgate_common::{compare::Judgement, evidence::Evidence, ledger::Ledger, protocol::Sealed};
 
 pub(crate) use changes::changes;
-pub(crate) use explain::{seconds, shorten};
+pub(crate) use explain::{seconds, shorten, who};
 
 use crate::{args::Format, base::Proposal};
 

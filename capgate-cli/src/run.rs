@@ -3,43 +3,29 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    process::Child,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use capgate_common::{
     pathform,
-    protocol::{Outcome, Request, Response, Sealed, Start},
+    protocol::{Sealed, Start},
     rules,
     verdict::Verdict,
 };
-use nix::{
-    errno::Errno,
-    fcntl::{self, OFlag},
-    libc::c_int,
-    poll::{PollFd, PollFlags, poll},
-    sys::{prctl, stat::Mode},
-};
+use nix::sys::prctl;
 
 use crate::{
     args::{Format, RunArgs},
+    attend::{Attended, Ended, Job, attend},
     base::{Basis, Wanted},
-    client::{self, ClientError, Connection, poll_timeout},
-    enter::{self, Report},
-    local::Local,
     output::Output,
     place,
     report::{self, Subject},
-    shown::{harmless, shown},
+    shown::shown,
     signals::{self, Signals},
-    supervise::{End, Ending, supervise},
+    supervise::End,
 };
 
 /// Most bytes of the command line that are sent along for display.
@@ -54,7 +40,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let mut signals = Signals::hold().context("cannot hold signals back")?;
     // The lease is worth as much as the job: no process of this user may take it out of this one.
     prctl::set_dumpable(false).context("cannot protect the client")?;
-    match attend(args, &plan, &mut signals)? {
+    let job = Job {
+        recorder: &args.recorder,
+        root: &plan.root,
+        start: plan.start(args)?,
+        command: &args.command,
+    };
+    match attend(&job, &mut signals)? {
         Attended::Sealed(ended) => plan.deliver(args, &ended),
         Attended::Told(signal) => {
             report::to_stderr(&format!(
@@ -64,24 +56,6 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
             Ok(128 + signal)
         }
     }
-}
-
-/// How a job came to its end.
-enum Attended {
-    /// With a ledger.
-    Sealed(Box<Ended>),
-    /// Before there could be one, because of this signal.
-    Told(c_int),
-}
-
-/// A job that has been sealed.
-struct Ended {
-    /// The ledger and what belongs to it.
-    sealed: Sealed,
-    /// How the command ended.
-    end: End,
-    /// There was a command that ended; why not has been told else.
-    ran: bool,
 }
 
 /// Everything that is settled before anything of the job runs.
@@ -201,7 +175,7 @@ fn exit_code(sealed: &Sealed, end: End) -> i32 {
 }
 
 /// The command line as others are shown it: bounded, since a request is.
-fn for_display(command: &[OsString]) -> Vec<String> {
+pub(crate) fn for_display(command: &[OsString]) -> Vec<String> {
     let mut left = ARGV_BYTES;
     let mut shown = Vec::new();
     for argument in command {
@@ -216,186 +190,4 @@ fn for_display(command: &[OsString]) -> Vec<String> {
         shown.push(argument);
     }
     shown
-}
-
-/// Starts the job, waits for its command, has it sealed.
-fn attend(args: &RunArgs, plan: &Plan, signals: &mut Signals) -> anyhow::Result<Attended> {
-    let local = if args.local {
-        match Local::start(args.probe_set.as_deref(), signals)? {
-            Ok(local) => Some(local),
-            Err(told) => return Ok(Attended::Told(told)),
-        }
-    } else {
-        None
-    };
-    let socket = local.as_ref().map_or(&*args.daemon.socket, Local::socket);
-    let attended = on_lease(args, plan, socket, signals);
-    match (local, attended) {
-        // A private daemon that ended may have said why.
-        (Some(local), Err(error)) => Err(local.explain(error)),
-        (Some(local), Ok(attended)) => {
-            local.end();
-            Ok(attended)
-        }
-        (None, attended) => attended,
-    }
-}
-
-fn on_lease(
-    args: &RunArgs,
-    plan: &Plan,
-    socket: &Path,
-    signals: &mut Signals,
-) -> anyhow::Result<Attended> {
-    let mut lease = Connection::open(socket)?;
-    let token = match start(args, plan, &mut lease, signals)? {
-        Ok(token) => token,
-        Err(told) => return Ok(Attended::Told(told)),
-    };
-    signals
-        .start_witness()
-        .context("cannot start the helper that watches for signals")?;
-    let (mut child, channel) = enter::start(socket, &token, &args.command, signals.inherited)
-        .context("cannot start the step that enters the job")?;
-    let ending =
-        supervise(&child, channel, &mut lease, signals).context("cannot wait for the command")?;
-    conclude(&mut child, ending, &mut lease, signals)
-}
-
-/// Opens the job; comes back with its token, or with the signal that came in between.
-fn start(
-    args: &RunArgs,
-    plan: &Plan,
-    lease: &mut Connection,
-    signals: &mut Signals,
-) -> anyhow::Result<Result<String, c_int>> {
-    let what = "start the job";
-    let request = Request::Start(Box::new(plan.start(args)?));
-    let root = open_directory(&plan.root)?;
-    let top = open_directory(Path::new("/"))?;
-    lease.send(what, &request, &[root.as_fd(), top.as_fd()])?;
-    match answer(lease, signals, what, client::START, 1)? {
-        Answer::Told(signal) => Ok(Err(signal)),
-        Answer::Response(Response::Started { notes, token, .. }) => {
-            for note in notes {
-                report::to_stderr(&format!("capgate: {}\n", harmless(&note)));
-            }
-            Ok(Ok(token))
-        }
-        Answer::Response(_) => Err(ClientError::Unexpected(what).into()),
-    }
-}
-
-fn open_directory(path: &Path) -> anyhow::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    fcntl::open(path, flags, Mode::empty())
-        .with_context(|| format!("cannot open the directory {}", shown(path)))
-}
-
-/// Has the job sealed, now that its command has ended.
-fn conclude(
-    child: &mut Child,
-    ending: Ending,
-    lease: &mut Connection,
-    signals: &mut Signals,
-) -> anyhow::Result<Attended> {
-    if let Some(lost) = ending.lost {
-        return Err(anyhow!(lost).context("the job was ended, because nobody records it any more"));
-    }
-    let mut entered = false;
-    let mut no_command = None;
-    for report in ending.reports {
-        match report {
-            Report::Entered => entered = true,
-            Report::Refused { sentence } => bail!(sentence),
-            Report::NoCommand { missing, sentence } => {
-                report::to_stderr(&format!("capgate: {sentence}\n"));
-                no_command = Some(missing);
-            }
-        }
-    }
-    match (entered, ending.end) {
-        (true, _) => {}
-        (false, End::Signaled(signal)) => return Ok(Attended::Told(signal)),
-        (false, _) => {
-            bail!("the step that enters the job ended before it was done; run capgate doctor")
-        }
-    }
-    if ending.end == End::Overdue {
-        child.kill().context("cannot kill the command")?;
-    }
-    let what = "seal the job";
-    let outcome = outcome(ending.end, ending.told, no_command);
-    lease.send(what, &Request::Finish { outcome }, &[])?;
-    let sealed = match answer(lease, signals, what, client::SEAL, 2)? {
-        Answer::Response(Response::Sealed(sealed)) => sealed,
-        Answer::Response(_) => return Err(ClientError::Unexpected(what).into()),
-        Answer::Told(signal) => return Ok(Attended::Told(signal)),
-    };
-    if ending.end == End::Overdue {
-        child.wait().context("cannot wait for the command")?;
-    }
-    Ok(Attended::Sealed(Box::new(Ended {
-        sealed: *sealed,
-        end: ending.end,
-        ran: no_command.is_none(),
-    })))
-}
-
-/// How the command ended, as the daemon is told. A job that was told to end did not do all of its work, whatever its last status;
-/// but a command that lives with SIGINT, as an interactive one does, and ends well, was not interrupted.
-fn outcome(end: End, told: Option<c_int>, no_command: Option<bool>) -> Outcome {
-    match (no_command, told, end) {
-        (Some(true), _, _) => Outcome::NotFound,
-        (Some(false), _, _) => Outcome::NotExecutable,
-        (None, Some(libc::SIGINT), End::Exited(0)) => Outcome::Exited(0),
-        (None, Some(signal), _) => Outcome::Interrupted(signal),
-        (None, None, End::Exited(status)) => Outcome::Exited(status),
-        (None, None, End::Signaled(signal)) => Outcome::Signaled(signal),
-        // Only SIGTERM makes a command overdue.
-        (None, None, End::Overdue) => Outcome::Interrupted(libc::SIGTERM),
-    }
-}
-
-/// What came first.
-enum Answer {
-    /// The daemon's answer.
-    Response(Response),
-    /// Enough signals that ask to end.
-    Told(c_int),
-}
-
-/// Waits for an answer; gives up at the `patience`-th signal that asks to end.
-fn answer(
-    lease: &mut Connection,
-    signals: &mut Signals,
-    what: &'static str,
-    limit: Duration,
-    patience: usize,
-) -> anyhow::Result<Answer> {
-    let deadline = Instant::now() + limit;
-    let mut told = 0;
-    loop {
-        if let Some(response) = lease.received(what)? {
-            return Ok(Answer::Response(response));
-        }
-        while let Some(signal) = signals.next_ending().context("cannot read signals")? {
-            told += 1;
-            if told >= patience {
-                return Ok(Answer::Told(signal));
-            }
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ClientError::Silent { what, limit }.into());
-        }
-        let mut fds = [
-            PollFd::new(lease.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut fds, poll_timeout(Some(left))) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(cause) => return Err(io::Error::from(cause)).context("cannot wait for capgated"),
-        }
-    }
 }

@@ -43,6 +43,14 @@ impl GlobPatterns {
         Self::compile(members.collect())
     }
 
+    /// No globs: they match nothing.
+    pub fn none() -> Self {
+        Self {
+            set: GlobSet::empty(),
+            members: Vec::new(),
+        }
+    }
+
     /// Globs that name directories: they match the directory and everything below.
     ///
     /// # Errors
