@@ -18,8 +18,11 @@ const MOUNTS: &str = "mounts that the job makes are a blind spot";
 /// Which process a number means is looked up when the caller may have ended.
 const GONE: &str = "a caller that ends at once leaves it open whom it reached";
 
+/// What the kernel shows when a program has started is the first script and the last interpreter.
+const SCRIPTS: &str = "scripts between a script and its interpreter are not seen";
+
 /// All of them.
-pub(crate) const AWAITED: [Awaited; 13] = [
+pub(crate) const AWAITED: [Awaited; 14] = [
     both("two_files_change_places", EXCHANGE),
     both("two_directories_change_places", EXCHANGE),
     both("the_repository_mounted_elsewhere", MOUNTS),
@@ -39,6 +42,7 @@ pub(crate) const AWAITED: [Awaited; 13] = [
     tracepoint("tracing_a_process_outside", GONE),
     tracepoint("taking_a_descriptor_from_a_process_outside", GONE),
     tracepoint("writing_to_the_memory_of_a_process_outside", GONE),
+    tracepoint("a_script_whose_interpreter_is_a_script", SCRIPTS),
 ];
 
 const fn both(name: &'static str, why: &'static str) -> Awaited {

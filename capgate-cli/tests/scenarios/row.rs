@@ -178,6 +178,12 @@ impl Row {
         self
     }
 
+    /// All of the column, for names that no word can be.
+    pub(crate) fn writes_exactly(mut self, entries: &[&str]) -> Self {
+        self.right.writes = entries.iter().map(|&entry| entry.to_owned()).collect();
+        self
+    }
+
     /// What runs beside the command itself.
     pub(crate) fn execs(mut self, entries: &str) -> Self {
         self.right.execs.extend(words(entries));

@@ -13,6 +13,12 @@ int main(int argc, char **argv)
 		flags = O_RDONLY | O_CREAT;
 	} else if (strcmp(how, "trunc") == 0) {
 		flags = O_RDONLY | O_TRUNC;
+	} else if (strcmp(how, "path") == 0) {
+		flags = O_PATH;
+	} else if (strcmp(how, "exclusive") == 0) {
+		if (open(name, O_WRONLY | O_CREAT | O_EXCL, 0644) >= 0 || errno != EEXIST)
+			fail("not refused");
+		return 0;
 	} else if (strcmp(how, "refused") == 0) {
 		/* Nobody may write, and we are nobody who may override that. */
 		if (chmod(name, 0444) < 0 || setgid(64121) < 0 || setuid(64121) < 0)

@@ -35,6 +35,17 @@ int main(int argc, char **argv)
 	} else if (strcmp(how, "datagram") == 0) {
 		if (sendto(made(SOCK_DGRAM), "x", 1, 0, (struct sockaddr *)&address, length) != 1)
 			fail("sendto");
+	} else if (strcmp(how, "message") == 0) {
+		struct iovec data = { .iov_base = "x", .iov_len = 1 };
+		struct msghdr message = { .msg_name = &address, .msg_namelen = length, .msg_iov = &data, .msg_iovlen = 1 };
+
+		if (sendmsg(made(SOCK_DGRAM), &message, 0) != 1)
+			fail("sendmsg");
+	} else if (strcmp(how, "pair") == 0) {
+		int ends[2];
+
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0 || write(ends[0], "x", 1) != 1)
+			fail("socketpair");
 	} else if (strcmp(how, "absent") == 0) {
 		if (connect(made(SOCK_STREAM), (struct sockaddr *)&address, length) == 0 || errno != ENOENT)
 			fail("connect");

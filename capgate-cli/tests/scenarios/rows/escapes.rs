@@ -1,10 +1,10 @@
 //! Ways out of the job, and what comes into it.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader, IoSlice},
     os::{fd::AsRawFd as _, unix::net::UnixListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::JoinHandle,
 };
@@ -44,6 +44,29 @@ fn cgroups(site: &Site) {
     site.mount("cgroup2", Path::new("none"), "cgroup", "");
 }
 
+/// A cgroup of another hierarchy, of the first version. It goes before its mount does.
+struct OtherHierarchy(PathBuf);
+
+impl OtherHierarchy {
+    fn make(site: &Site) -> Self {
+        site.mount(
+            "cgroup",
+            Path::new("none"),
+            "v1",
+            "none,name=capgate-scenario",
+        );
+        let cgroup = site.path("v1/x");
+        fs::create_dir(&cgroup).unwrap();
+        Self(cgroup)
+    }
+}
+
+impl Drop for OtherHierarchy {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir(&self.0);
+    }
+}
+
 /// Hands a writable descriptor to whoever connects.
 fn giver(site: &Site) -> JoinHandle<()> {
     let file = File::create(site.path("repo/given")).unwrap();
@@ -78,6 +101,12 @@ pub(crate) fn rows() -> Vec<Row> {
         .outside(cgroups)
         .writes("{site}/cgroup/cgroup.procs")
         .escapes("cgroup-leave"),
+        Row::sh(
+            "another_hierarchy_is_none_of_the_jobs",
+            "echo $$ > {site}/v1/x/cgroup.procs; echo x > f",
+        )
+        .outside(OtherHierarchy::make)
+        .writes("{site}/v1/x/cgroup.procs f"),
         Row::program("tracing_a_process_outside", "reach trace {pid}")
             .outside(Outsider::start)
             .escapes("ptrace-outside"),

@@ -18,12 +18,22 @@ fn script(interpreter: String, text: &'static str) -> impl Fn(&Site) {
     }
 }
 
+fn shell() -> String {
+    format!("{BIN}/busybox sh")
+}
+
 pub(crate) fn rows() -> Vec<Row> {
-    let shell = || format!("{BIN}/busybox sh");
     vec![
         Row::sh("a_script_is_run_and_its_interpreter_too", "./s")
             .outside(script(shell(), "true"))
             .execs("s"),
+        Row::sh("a_script_whose_interpreter_is_a_script", "./s")
+            .outside(|site| {
+                script(shell(), "true")(site);
+                fs::rename(site.path("repo/s"), site.path("repo/t")).unwrap();
+                script(site.fill("{site}/repo/t"), "true")(site);
+            })
+            .execs("s t"),
         Row::program("a_script_by_its_descriptor", "run fd s")
             .outside(script(shell(), "true"))
             .execs("s {bin}/busybox")
@@ -49,6 +59,11 @@ pub(crate) fn rows() -> Vec<Row> {
             .net("127.0.0.1:9")
             .writes("compat")
             .tracepoint(incomplete("compat")),
+        Row::sh(
+            "another_process_namespace",
+            "unshare -fp sh -c \"echo x > f\"",
+        )
+        .writes("f"),
         Row::sh(
             "privileges_can_still_be_gained",
             "grep -q 'NoNewPrivs:.0' /proc/self/status",

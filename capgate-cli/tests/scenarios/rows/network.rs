@@ -54,6 +54,16 @@ fn inet() -> Vec<Row> {
             .evidence(List::Probes, "127.0.0.1:9"),
         Row::program("no_port_is_no_entry", "udp portless").evidence(List::Probes, "127.0.0.1:0"),
         Row::program("udp_lite_is_udp", "udp lite").net("127.0.0.1:9"),
+        Row::program("a_datagram_to_a_mapped_address_is_ipv4", "udp mapped").net("127.0.0.1:9"),
+        Row::program("a_datagram_that_is_refused_is_an_attempt", "udp broadcast")
+            .net("255.255.255.255:9"),
+        Row::program("the_jobs_own_datagram_socket_is_no_destination", "udp own"),
+        Row::sh(
+            "an_attempt_in_another_network_namespace",
+            "unshare -n {bin}/tcp refused",
+        )
+        .execs("{bin}/tcp")
+        .net("127.0.0.1:9"),
         Row::program("a_raw_socket_that_sends", "families raw").net("raw:127.0.0.1/253"),
         Row::program("a_raw_socket_that_is_idle", "families raw-idle").net("raw:*/253"),
         Row::program("the_jobs_own_listener_is_no_destination", "serve"),
@@ -77,6 +87,10 @@ fn others() -> Vec<Row> {
         Row::program("a_unix_datagram_by_path", "unix datagram {site}/out.sock")
             .outside(|site| UnixDatagram::bind(site.path("out.sock")).unwrap())
             .net("unix:{site}/out.sock"),
+        Row::program("a_unix_message_by_path", "unix message {site}/out.sock")
+            .outside(|site| UnixDatagram::bind(site.path("out.sock")).unwrap())
+            .net("unix:{site}/out.sock"),
+        Row::program("a_pair_of_sockets_is_no_destination", "unix pair -"),
         Row::program("an_abstract_unix_stream", "unix stream @capgate-scenario")
             .outside(|_| {
                 let name = SocketAddr::from_abstract_name("capgate-scenario").unwrap();

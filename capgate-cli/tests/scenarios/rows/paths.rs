@@ -60,5 +60,23 @@ pub(crate) fn rows() -> Vec<Row> {
         Row::program("truncating_needs_no_write", "open trunc a")
             .given("a")
             .writes("a"),
+        Row::sh("devices_that_hold_nothing_do_not_count", "echo x > /dev/null"),
+        Row::sh(
+            "names_are_bytes",
+            r#"echo x > "$(printf 'a\nb')"; echo x > "$(printf '\377')"; echo x > 'b\'; echo x > 'c (deleted)'; mkdir '~'; echo x > '~/d'"#,
+        )
+        .writes_exactly(&[r"a\x0ab", r"\xff", r"b\\", "c (deleted)", r"\x7e/d"]),
+        Row::sh("a_target_that_nobody_knew_counts_as_its_directory", "mv a b; rm b")
+            .given("a")
+            .writes("a *"),
+        Row::sh(
+            "a_transient_name_outside_of_the_usual_places_counts_as_its_directory",
+            "echo x > /run/capgate-scenario; rm /run/capgate-scenario",
+        )
+        .writes("/run/*"),
+        Row::sh("a_transient_name_is_none", "echo x > t; rm t; mkdir d; echo x > d/t; rm -r d")
+            .evidence(List::Transient, "t d/t"),
+        Row::program("a_handle_on_a_path_is_no_write", "open path a").given("a"),
+        Row::program("what_is_there_already_is_not_made_again", "open exclusive a").given("a"),
     ]
 }
