@@ -82,7 +82,7 @@ fn compile() -> PathBuf {
         let mut gcc = Command::new("gcc");
         gcc.args(FLAGS).arg(SUPPORT);
         if is_ia32 {
-            // Debian's compiler does not look for the kernel's headers in the directory of the other architecture.
+            // Not in the compiler's own list of places: the kernel's headers, which both share.
             gcc.args(["-m32", "-idirafter", "/usr/include/x86_64-linux-gnu"]);
         }
         succeed(gcc.arg("-o").arg(&program).arg(&source));

@@ -42,9 +42,10 @@ pub(crate) fn built() -> &'static Path {
 /// Copies a program to where every user can execute it. By another process: one that this process wrote could still be open for
 /// writing in a child that another test forks at the moment, and then nobody may execute it.
 pub(crate) fn install(from: &Path, to: &Path) {
-    let mut install = Command::new("install");
-    let done = install.args(["-m", "755"]).args([from, to]).status();
-    assert!(done.unwrap().success(), "{install:?}");
+    let mut copy = Command::new("cp");
+    let done = copy.args([from, to]).status();
+    assert!(done.unwrap().success(), "{copy:?}");
+    fs::set_permissions(to, Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Makes a command run as a user who may record. Root always may.
