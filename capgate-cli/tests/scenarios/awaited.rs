@@ -15,14 +15,9 @@ pub(crate) struct Awaited {
 const EXCHANGE: &str = "names that change places are a blind spot";
 /// A path through a mount of another namespace, or one that the job made, is not mapped back.
 const MOUNTS: &str = "mounts that the job makes are a blind spot";
-/// Which process a number means is looked up when the caller may have ended.
-const GONE: &str = "a caller that ends at once leaves it open whom it reached";
-
-/// What the kernel shows when a program has started is the first script and the last interpreter.
-const SCRIPTS: &str = "scripts between a script and its interpreter are not seen";
 
 /// All of them.
-pub(crate) const AWAITED: [Awaited; 14] = [
+pub(crate) const AWAITED: [Awaited; 9] = [
     both("two_files_change_places", EXCHANGE),
     both("two_directories_change_places", EXCHANGE),
     both("the_repository_mounted_elsewhere", MOUNTS),
@@ -36,27 +31,14 @@ pub(crate) const AWAITED: [Awaited; 14] = [
         "roots_directory_mounted_in_the_repository_is_no_part_of_it",
         MOUNTS,
     ),
-    both("a_mount_in_the_jobs_own_namespace", MOUNTS),
     both("a_container_with_the_repository_in_it", MOUNTS),
     both("a_mount_that_is_mounted_nowhere", MOUNTS),
-    tracepoint("tracing_a_process_outside", GONE),
-    tracepoint("taking_a_descriptor_from_a_process_outside", GONE),
-    tracepoint("writing_to_the_memory_of_a_process_outside", GONE),
-    tracepoint("a_script_whose_interpreter_is_a_script", SCRIPTS),
 ];
 
 const fn both(name: &'static str, why: &'static str) -> Awaited {
     Awaited {
         name,
         probe_set: None,
-        why,
-    }
-}
-
-const fn tracepoint(name: &'static str, why: &'static str) -> Awaited {
-    Awaited {
-        name,
-        probe_set: Some(ProbeSet::Tracepoint),
         why,
     }
 }

@@ -61,14 +61,26 @@ pub(crate) enum Tracepoint {
     /// The right answer.
     Right,
     /// Part of the right answer, incomplete for exactly these reasons.
-    Incomplete(BTreeSet<String>),
+    Incomplete {
+        reasons: BTreeSet<String>,
+        /// Entries under other names than the right ones.
+        instead: BTreeSet<String>,
+    },
     /// Not asked, for a reason that its documentation gives.
     Excluded(&'static str),
 }
 
 /// What the `tracepoint` set may be missing, by the name in `coverage.unseen` or `lost`.
 pub(crate) fn incomplete(reasons: &str) -> Tracepoint {
-    Tracepoint::Incomplete(words(reasons))
+    incomplete_and(reasons, "")
+}
+
+/// The same, where what was missed is there under other names.
+pub(crate) fn incomplete_and(reasons: &str, instead: &str) -> Tracepoint {
+    Tracepoint::Incomplete {
+        reasons: words(reasons),
+        instead: words(instead),
+    }
 }
 
 /// What the `tracepoint` set is not asked.

@@ -41,7 +41,8 @@ pub(crate) fn rows() -> Vec<Row> {
         )
         .given("d/a e/b")
         .execs("{bin}/names")
-        .writes("d/ e/ d/x e/a"),
+        // What was removed at e/a had been d/a before the job.
+        .writes("d/ e/ d/x d/a"),
         Row::program("a_rename_that_replaces_nothing", "names noreplace a b")
             .given("a")
             .writes("a b"),
@@ -62,6 +63,15 @@ pub(crate) fn rows() -> Vec<Row> {
         )
         .given("d/a")
         .writes("d/ e/ e/x"),
+        Row::sh("what_is_removed_from_a_renamed_directory", "mv d e; rm e/a")
+            .given("d/a d/b")
+            .writes("d/ e/ d/a"),
+        Row::sh(
+            "what_is_written_in_a_renamed_directory",
+            "mv d e; echo x >> e/a",
+        )
+        .given("d/a d/b")
+        .writes("d/ e/ d/a e/a"),
         Row::sh(
             "a_directory_of_the_job_carries_its_names",
             "mkdir t; echo x > t/x; mv t d",

@@ -2,16 +2,21 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::row::{Row, incomplete};
+use crate::row::{Row, Tracepoint, incomplete, incomplete_and};
 
 /// What `unshare --map-root-user` writes.
 const MAPS: &str = "/proc/self/setgroups /proc/self/uid_map /proc/self/gid_map";
 /// A user that needs no entry anywhere.
 const USER: u32 = 64_121;
 
+/// The set has names as strings, which mean something else in another mount namespace.
+fn strings() -> Tracepoint {
+    incomplete("mount_namespace")
+}
+
 /// A script in another mount namespace.
 fn unshared(name: &'static str, script: &str) -> Row {
-    Row::sh(name, &format!("unshare -m sh -ec '{script}'"))
+    Row::sh(name, &format!("unshare -m sh -ec '{script}'")).tracepoint(strings())
 }
 
 /// A script in another mount namespace of a user, who is root there.
@@ -19,6 +24,7 @@ fn mapped(name: &'static str, script: &str, writes: &str) -> Row {
     Row::sh(name, &format!("unshare -rm sh -ec '{script}'"))
         .user(USER)
         .writes(&format!("{MAPS} {writes}"))
+        .tracepoint(strings())
 }
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -64,11 +70,14 @@ pub(crate) fn rows() -> Vec<Row> {
         )
         .given("a")
         .outside(|site| site.directory("mnt"))
-        .writes("f a"),
+        .writes("f a")
+        // The name that the call had, below a mount that the set does not follow.
+        .tracepoint(incomplete_and("mount", "{site}/mnt/a")),
         Row::program("a_container_with_the_repository_in_it", "container {site}/box {site}/repo")
             .given("sub/ a gone")
             .outside(|site| site.directory("box"))
-            .writes("f sub/g a sub/b gone"),
+            .writes("f sub/g a sub/b gone")
+        .tracepoint(strings()),
         Row::program("another_root_inside_the_repository", "jail jail")
             .given("jail/d/gone jail/link->/d")
             .writes("jail/f jail/g jail/d/made jail/d/gone"),
