@@ -21,7 +21,7 @@ pub(crate) struct Capability {
 }
 
 /// Every capability that a test may ask for.
-pub(crate) const CAPABILITIES: [Capability; 4] = [
+pub(crate) const CAPABILITIES: [Capability; 5] = [
     Capability {
         name: "fuse",
         meaning: "the kernel has file systems in user space (/dev/fuse)",
@@ -38,9 +38,14 @@ pub(crate) const CAPABILITIES: [Capability; 4] = [
         tests: 2,
     },
     Capability {
+        name: "npm",
+        meaning: "npm runs",
+        tests: 1,
+    },
+    Capability {
         name: "pypi",
         meaning: "source distributions can be fetched from a Python package index",
-        tests: 2,
+        tests: 5,
     },
 ];
 

@@ -61,6 +61,10 @@ pub(crate) fn generalise(
     in_root: bool,
     unsure: bool,
 ) -> Option<(String, Look)> {
+    // A directory `build` in a repository is not there because the machine is called so.
+    if in_root && component == host.name {
+        return None;
+    }
     let mut found = None;
     let mut glob = String::new();
     let mut rest = component;
@@ -102,7 +106,7 @@ fn look_at(text: &str, host: &Host, in_root: bool, unsure: bool) -> Option<(usiz
     if let Some(length) = date(text) {
         return Some((length, Look::Date));
     }
-    if host.name != "localhost" && begins_with(&host.name, 3) {
+    if host.name != "localhost" && begins_with(&host.name, 2) {
         return Some((host.name.len(), Look::Host));
     }
     // Inside a repository a name such as `root` is more often a name of its own.
@@ -131,7 +135,19 @@ fn look_at(text: &str, host: &Host, in_root: bool, unsure: bool) -> Option<(usiz
     if process > 0 && ends_at(3 + process) {
         return Some((3 + process, Look::Number));
     }
-    (word >= RANDOM && digits.len() >= 2 && !letters.is_empty()).then_some((word, Look::Random))
+    let capitals = text.as_bytes()[..word]
+        .windows(2)
+        .filter(|pair| pair.iter().all(u8::is_ascii_uppercase))
+        .count();
+    let mixed = digits.len() >= 2 && !letters.is_empty() || !digits.is_empty() && capitals >= 2;
+    (word >= RANDOM && mixed).then_some((word, Look::Random))
+}
+
+/// Whether all of a text looks as if it would be another one.
+pub(crate) fn is_random(text: &str) -> bool {
+    let nobody = Host::default();
+    let word = text.trim_start_matches(|it: char| !it.is_ascii_alphanumeric());
+    look_at(word, &nobody, true, true).is_some_and(|(length, _)| length == word.len())
 }
 
 /// The length of a UUID at the beginning.
@@ -243,6 +259,7 @@ mod tests {
         check("job.4242", true, Some(("job.*", Look::Number)));
         check("job.pid42", true, Some(("job.*", Look::Number)));
         check("x-4f9a8b7c6d", true, Some(("x-*", Look::Random)));
+        check("x.HG4aZPaveGVh", true, Some(("x.*", Look::Random)));
     }
 
     #[test]
@@ -269,6 +286,13 @@ mod tests {
             ..Host::default()
         };
         assert_eq!(generalise("root", &host, true, false), None);
+        let host = Host {
+            name: "build".to_owned(),
+            ..Host::default()
+        };
+        assert_eq!(generalise("build", &host, true, false), None);
+        let log = generalise("log.build", &host, true, false);
+        assert_eq!(log, Some(("log.*".to_owned(), Look::Host)));
     }
 
     #[test]

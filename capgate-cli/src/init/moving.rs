@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use capgate_common::glob::{GlobPatterns, literal};
 
 use super::{
-    looks::{Host, Look, generalise, merge_stars},
+    looks::{Host, Look, generalise, is_random, merge_stars},
     tidy::{crowds, fewest, portable},
 };
 
@@ -80,7 +80,8 @@ pub(crate) fn propose(runs: &[Names], host: &Host) -> Proposal {
         .iter()
         .filter(|&name| runs.iter().any(|run| !run.contains(name)))
         .collect();
-    let mut drafts: Vec<(String, Why)> = caches(&moved);
+    let mut drafts = caches(&moved);
+    drafts.extend(tagged(&moved, &all));
     let covered = compile(&drafts);
     let rest = moved.iter().filter(|name| !covered.matches(name));
     drafts.extend(movers(&rest.copied().collect::<Vec<_>>(), runs));
@@ -146,7 +147,10 @@ pub(super) fn parts(name: &str) -> (&'static str, Vec<&str>) {
 fn caches(moved: &[&String]) -> Vec<(String, Why)> {
     let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for name in moved {
-        let (anchor, parts) = parts(name);
+        let (anchor, mut parts) = parts(name);
+        if name.ends_with('/') {
+            parts.push("");
+        }
         let hit = (0..parts.len().saturating_sub(1)).find_map(|at| {
             let cache = CACHES.into_iter().find(|cache| {
                 let words: Vec<&str> = cache.split('/').collect();
@@ -181,6 +185,22 @@ fn caches(moved: &[&String]) -> Vec<(String, Why)> {
     globs.into_iter().map(|glob| (glob, Why::Cache)).collect()
 }
 
+/// A glob for names in directories that their owners tagged as caches (the Cache Directory Tagging Specification).
+fn tagged(moved: &[&String], all: &Names) -> Vec<(String, Why)> {
+    let tags = all
+        .iter()
+        .filter_map(|name| name.strip_suffix("/CACHEDIR.TAG"));
+    tags.filter(|directory| {
+        let below = |name: &&&String| {
+            name.strip_prefix(directory)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        moved.iter().any(|name| below(&name))
+    })
+    .map(|directory| (format!("{}/**", literal(directory)), Why::Cache))
+    .collect()
+}
+
 /// The first parts of names that are not in every run, by the directory that they lie in.
 #[derive(Default)]
 struct Movers<'a> {
@@ -192,6 +212,7 @@ struct Movers<'a> {
 fn movers(moved: &[&String], runs: &[Names]) -> Vec<(String, Why)> {
     let prefixes: Vec<BTreeSet<String>> = runs.iter().map(prefixes).collect();
     let mut directories: BTreeMap<String, Movers<'_>> = BTreeMap::new();
+    let mut globs = Vec::new();
     for name in moved {
         let (anchor, parts) = parts(name);
         let mut directory = anchor.to_owned();
@@ -207,13 +228,19 @@ fn movers(moved: &[&String], runs: &[Names]) -> Vec<(String, Why)> {
                 entry.1 |= at + 1 < parts.len();
                 break;
             }
+            if at + 1 == parts.len() {
+                // All of its parts are in every run: a directory that some removed, say, and all wrote into.
+                let had = (1..=runs.len()).filter(|run| runs[run - 1].contains(*name));
+                globs.push((literal(name), Why::Some(had.collect())));
+            }
             directory = format!("{path}/");
         }
     }
-    directories
+    let kinds = directories
         .iter()
-        .flat_map(|(directory, movers)| kinds(directory, movers))
-        .collect()
+        .flat_map(|(directory, movers)| kinds(directory, movers));
+    globs.extend(kinds);
+    globs
 }
 
 /// Every name of a run and every directory above one.
@@ -315,6 +342,7 @@ fn common(parts: &[&str]) -> String {
             .count()
     });
     let end = end_at_word(&first[first.ceil_char_boundary(first.len() - end)..]);
+    let end = if is_random(end) { "" } else { end };
     if begin.len() + end.len() < AFFIX && !begin.ends_with(['-', '_', '.']) {
         return "*".to_owned();
     }

@@ -82,7 +82,8 @@ pub(super) fn fewest(drafts: Vec<(String, Why)>, all: &Names) -> Vec<(String, Wh
 pub(super) fn crowds(drafts: Vec<(String, Why)>) -> Vec<(String, Why)> {
     let mut directories: BTreeMap<String, usize> = BTreeMap::new();
     let above = |glob: &str| {
-        let fixed = glob.find(['*', '?']).map_or(glob, |at| &glob[..at]);
+        let named = glob.strip_suffix("/**").unwrap_or(glob);
+        let fixed = named.find(['*', '?']).map_or(named, |at| &named[..at]);
         let directory = fixed.rfind('/').map_or("", |at| &fixed[..=at]);
         // Neither the root nor what lies right below `/` or the home.
         let depth = parts(directory).1.len();

@@ -32,7 +32,7 @@ fn runs_that_are_alike_need_nothing() {
 
 #[test]
 fn the_usual_names_need_one_line_each() {
-    let pairs: [(&[&str], &[&str], &str); 12] = [
+    let pairs: [(&[&str], &[&str], &str); 15] = [
         (
             &[
                 "/tmp/pytest-of-cibot/pytest-0/test_a0/x",
@@ -87,6 +87,23 @@ fn the_usual_names_need_one_line_each() {
         (&["tmpab3d_x1"], &["tmpzz01__q"], "tmp*"),
         (&["/tmp/ccA1b2.o"], &["/tmp/ccZ9y8.o"], "/tmp/cc*.o"),
         (
+            &["target/CACHEDIR.TAG", "target/debug/x-1", "target/y"],
+            &["target/debug/x-2"],
+            "target/**",
+        ),
+        (&["__pycache__/"], &[], "**/__pycache__/**"),
+        (
+            &[
+                "s/.git/HEAD",
+                "s/.git/config",
+                "s/.git/hooks/x",
+                "s/.git/objects/ab/12",
+                "s/.git/i",
+            ],
+            &["s/.git/objects/cd/34", "s/.git/i"],
+            "s/.git/**",
+        ),
+        (
             &["out/1732880000.json"],
             &["out/1732880999.json"],
             "out/*.json",
@@ -95,6 +112,11 @@ fn the_usual_names_need_one_line_each() {
     for (one, other, glob) in pairs {
         check(&[one, other], &[glob]);
     }
+}
+
+#[test]
+fn a_directory_that_was_removed_in_some_runs_is_named() {
+    check(&[&["d/", "d/x"], &["d/x"]], &["d/"]);
 }
 
 #[test]
