@@ -1,4 +1,4 @@
-//! Builds the eBPF object and leaves it as `$OUT_DIR/capgate-ebpf` for the daemon to embed.
+//! Builds the eBPF objects and leaves them in `$OUT_DIR` for the daemon to embed.
 
 #[path = "build/toolchain.rs"]
 mod toolchain;
@@ -11,13 +11,15 @@ use std::{
 
 use toolchain::Toolchain;
 
-/// The eBPF crate's directory and its binary.
-const OBJECT: &str = "capgate-ebpf";
+/// The eBPF crate's directory.
+const CRATE: &str = "capgate-ebpf";
+/// Its binaries, one for each probe set.
+const OBJECTS: [&str; 2] = ["tracepoint", "fentry"];
 
 /// What the object knows registers and system call numbers of: the modules below `capgate-ebpf/src/arch`.
 const ARCHITECTURES: [&str; 2] = ["aarch64", "x86_64"];
 
-/// Everything that the object is made of, relative to the workspace. The workspace's manifest is read for what
+/// Everything that the objects are made of, relative to the workspace. The workspace's manifest is read for what
 /// capgate-common inherits from it.
 const SOURCES: [&str; 8] = [
     "Cargo.toml",
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the object and copies it; an error is a sentence for the user.
+/// Builds the objects and copies them; an error is a sentence for the user.
 fn build() -> Result<(), String> {
     let workspace = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("..");
     for source in SOURCES {
@@ -61,21 +63,20 @@ fn build() -> Result<(), String> {
     let out_dir = PathBuf::from(variable("OUT_DIR")?);
     let target_dir = shared_target_dir(&out_dir)?;
     let cargo = toolchain
-        .cargo("build", &workspace.join(OBJECT), &arch, &target_dir)
+        .cargo("build", &workspace.join(CRATE), &arch, &target_dir)
         .map_err(|e| format!("cannot prepare {}: {e}", target_dir.display()))?;
     run(cargo)?;
-    let product = target_dir
-        .join(toolchain::TARGET)
-        .join("release")
-        .join(OBJECT);
-    let copy = out_dir.join(OBJECT);
-    fs::copy(&product, &copy).map_err(|e| {
-        format!(
-            "cannot copy {} to {}: {e}",
-            product.display(),
-            copy.display()
-        )
-    })?;
+    let products = target_dir.join(toolchain::TARGET).join("release");
+    for object in OBJECTS {
+        let (product, copy) = (products.join(object), out_dir.join(object));
+        fs::copy(&product, &copy).map_err(|e| {
+            format!(
+                "cannot copy {} to {}: {e}",
+                product.display(),
+                copy.display()
+            )
+        })?;
+    }
     Ok(())
 }
 
@@ -87,7 +88,7 @@ fn shared_target_dir(out_dir: &Path) -> Result<PathBuf, String> {
         .ancestors()
         .nth(4)
         .ok_or_else(|| format!("{} is not a build script's OUT_DIR", out_dir.display()))?;
-    Ok(target.join(OBJECT))
+    Ok(target.join(CRATE))
 }
 
 /// Runs the inner cargo, whose talk becomes the outer one's only when it fails.
@@ -99,7 +100,7 @@ fn run(mut cargo: Command) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the eBPF object did not build:\n{}",
+        "the eBPF objects did not build:\n{}",
         String::from_utf8_lossy(&output.stderr)
     )
     .replace('\n', "\ncargo::error="))

@@ -32,8 +32,10 @@ pub const KIND_MOVE: u16 = 9;
 pub const KIND_UNSEEN: u16 = 10;
 /// [`Header::kind`]: access to another process' memory or control ([`PtraceRecord`]).
 pub const KIND_PTRACE: u16 = 11;
+/// [`Header::kind`]: what a thread attempted last has succeeded ([`DoneRecord`]).
+pub const KIND_DONE: u16 = 12;
 /// One past the last kind; kinds index the counters of [`Counters`].
-pub const KIND_END: u16 = 12;
+pub const KIND_END: u16 = 13;
 
 /// Length of the per-kind counter arrays (index 0 is unused).
 pub const KINDS: usize = KIND_END as usize;
@@ -41,7 +43,7 @@ pub const KINDS: usize = KIND_END as usize;
 /// The name of each kind, as `lost`, `tail --kind` and metrics show it; indexed by kind.
 pub const KIND_NAMES: [&str; KINDS] = [
     "none", "file", "name", "inet", "unix", "socket", "exec", "fork", "exit", "move", "unseen",
-    "ptrace",
+    "ptrace", "done",
 ];
 
 /// The head of every record.
@@ -80,8 +82,11 @@ pub const PATH_TRUNCATED: u16 = 1 << 3;
 /// A pointer on the way could not be read.
 pub const PATH_FAULT: u16 = 1 << 4;
 
-/// The mounts that the walk passed belong to another mount namespace than the task's: what it found is no name here.
-pub const PATH_FOREIGN: u16 = 1 << 5;
+/// The walk met the job's root directory, by identity: the components are relative to it.
+pub const PATH_ROOTED: u16 = 1 << 5;
+/// The mount was not in the mount namespace that the job began in, or not yet: the components lead up to the top of the file
+/// system, and one more of four bytes holds its `super_block.s_dev`.
+pub const PATH_DEVICE: u16 = 1 << 6;
 
 /// A walked path: `len` bytes of the variable data, as components from the leaf to the root, each
 /// one length byte and that many name bytes (`NAME_MAX` is 255, limits.h). No component: `/`.
@@ -172,7 +177,11 @@ pub struct Named {
     pub flags: u16,
 }
 
-/// A successful call that names files by string. Data: first base, first string, second base, second string.
+/// [`NameRecord::how`]: recorded before the kernel acts. It counts when a [`DoneRecord`] of the same thread follows it.
+pub const NAME_ATTEMPT: u16 = 1 << 0;
+
+/// A call that names files by string, or a change of names with the directory as base and one component as string. Data: first
+/// base, first string, second base, second string.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameRecord {
@@ -180,8 +189,8 @@ pub struct NameRecord {
     pub header: Header,
     /// `NAME_` value.
     pub op: u16,
-    /// Reserved, 0.
-    pub pad: u16,
+    /// [`NAME_ATTEMPT`] or 0.
+    pub how: u16,
     /// The call's flags: `RENAME_`, `AT_` values, or the mode of mknod, mkdir and chmod.
     pub arg: u32,
     /// First name.
@@ -200,6 +209,18 @@ pub const INET_EGRESS: u16 = 3;
 pub const INET_LISTEN: u16 = 4;
 /// [`InetRecord::op`]: bind of a datagram socket succeeded; `addr` and `port` are the socket's own.
 pub const INET_BIND: u16 = 5;
+
+/// The change of names that a thread attempted last has succeeded. No data.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoneRecord {
+    /// The head.
+    pub header: Header,
+    /// `NAME_` value of the attempt.
+    pub op: u16,
+    /// Reserved, 0.
+    pub pad: [u16; 3],
+}
 
 /// One inet address that a job used. No data.
 #[repr(C)]
@@ -290,6 +311,12 @@ pub const EXEC_SCRIPT: u16 = 1 << 0;
 /// [`ExecRecord::how`]: argv was cut at `ARGV_CAP`.
 pub const EXEC_ARGV_CUT: u16 = 1 << 1;
 
+/// [`ExecRecord::how`]: a script that the kernel is about to read the interpreter of. It ran when a record without this bit, whose
+/// [`ExecRecord::was`] is the same thread, follows. Data: its path.
+pub const EXEC_ATTEMPT: u16 = 1 << 2;
+/// [`ExecRecord::how`]: the first file of an exec; what the thread attempted before has failed.
+pub const EXEC_FIRST: u16 = 1 << 3;
+
 /// A program that started. Data: path of the program that runs (walk), working directory (walk), the name
 /// as the caller gave it (`linux_binprm.filename`), argv with NULs between.
 #[repr(C)]
@@ -309,8 +336,8 @@ pub struct ExecRecord {
     pub exe: Walked,
     /// Working directory and file name.
     pub name: Named,
-    /// Reserved, 0.
-    pub pad: u32,
+    /// Thread id before the exec: the thread that executes takes the id of its process.
+    pub was: u32,
 }
 
 /// A process that was made. No data.
@@ -400,7 +427,12 @@ pub const PTRACE_VM: u32 = 2;
 /// [`PtraceRecord::op`]: pidfd_getfd.
 pub const PTRACE_GETFD: u32 = 3;
 
-/// Successful access to another process. No data.
+/// [`PtraceRecord::inside`]: a member of the same job.
+pub const PTRACE_INSIDE: u32 = 1;
+/// [`PtraceRecord::inside`]: no member.
+pub const PTRACE_OUTSIDE: u32 = 2;
+
+/// Access to another process. No data.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PtraceRecord {
@@ -410,7 +442,7 @@ pub struct PtraceRecord {
     pub op: u32,
     /// The target as the caller named it, in the caller's pid namespace; 0 for a pidfd.
     pub target: u32,
-    /// 1 when the target is known to be a member of the same job, 2 when known to be outside, 0 when unknown.
+    /// `PTRACE_INSIDE`, `PTRACE_OUTSIDE`, or 0 when unknown.
     pub inside: u32,
     /// Reserved, 0.
     pub pad: u32,
@@ -424,6 +456,26 @@ pub struct Slot {
     pub index: u32,
     /// Counts the jobs that the slot has had, so that what is kept of one is not taken for another's.
     pub generation: u32,
+}
+
+/// Where a job began, by identity: addresses of the kernel, to be compared only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// The root directory's `struct dentry`. The daemon holds the directory open, so nothing else gets this address.
+    pub dentry: u64,
+    /// The client's `struct mnt_namespace`, held likewise by a descriptor of its `/`.
+    pub namespace: u64,
+}
+
+/// A mount that was there when the job in a slot began.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MountKey {
+    /// The job's slot.
+    pub slot: u32,
+    /// `mount.mnt_id`.
+    pub mount: u32,
 }
 
 /// Jobs that are found by comparing, without a hash lookup.
@@ -473,7 +525,7 @@ macro_rules! assert_layout {
 
 assert_layout! {
     Header = 40, FileRecord = 80, NameRecord = 64, InetRecord = 96, UnixRecord = 64, SocketRecord = 56,
-    ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56,
+    ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48,
 }
 
 /// Member offsets of kernel structs, in bytes, read from the running kernel's BTF at start and given to
@@ -487,6 +539,7 @@ assert_layout! {
 pub struct Offsets {
     pub file_f_path: u32,
     pub file_f_mode: u32,
+    pub file_f_flags: u32,
     pub file_f_inode: u32,
     pub file_private_data: u32,
     pub path_mnt: u32,
@@ -495,11 +548,13 @@ pub struct Offsets {
     pub dentry_d_name_len: u32,
     pub dentry_d_name_name: u32,
     pub dentry_d_pprev: u32,
+    pub dentry_d_sb: u32,
     pub vfsmount_mnt_root: u32,
     pub mount_mnt: u32,
     pub mount_mnt_parent: u32,
     pub mount_mnt_mountpoint: u32,
     pub mount_mnt_ns: u32,
+    pub mount_mnt_id: u32,
     pub inode_i_mode: u32,
     pub inode_i_ino: u32,
     pub inode_i_generation: u32,
@@ -539,6 +594,10 @@ pub struct Offsets {
     pub linux_binprm_file: u32,
     pub linux_binprm_filename: u32,
     pub linux_binprm_interp: u32,
+    pub linux_binprm_buf: u32,
+    pub msghdr_msg_name: u32,
+    pub msghdr_msg_namelen: u32,
+    pub dentry_d_inode: u32,
     pub socket_sk: u32,
     pub sock_common_skc_family: u32,
     pub sock_common_skc_num: u32,
@@ -555,6 +614,8 @@ pub struct Offsets {
     pub unix_address_len: u32,
     pub unix_address_name: u32,
     pub bpf_sock_addr_kern_uaddr: u32,
+    pub task_struct_thread_pid: u32,
+    pub pid_level: u32,
     pub pid_numbers: u32,
     pub upid_nr: u32,
     pub io_kiocb_opcode: u32,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use capgate_common::protocol::SOCKET_PATH;
+use capgate_common::{ledger, protocol::SOCKET_PATH};
 use clap::{Parser, ValueEnum};
 
 use crate::{config, probes::ProbeChoice};
@@ -46,13 +46,16 @@ pub enum ProbeSet {
     Auto,
     /// Tracepoints at the exit of system calls
     Tracepoint,
+    /// The kernel's own functions at their entry and exit
+    Fentry,
 }
 
 impl From<ProbeSet> for ProbeChoice {
     fn from(set: ProbeSet) -> Self {
         match set {
             ProbeSet::Auto => Self::Auto,
-            ProbeSet::Tracepoint => Self::Tracepoint,
+            ProbeSet::Tracepoint => Self::Only(ledger::ProbeSet::Tracepoint),
+            ProbeSet::Fentry => Self::Only(ledger::ProbeSet::Fentry),
         }
     }
 }

@@ -6,7 +6,7 @@ use capgate_common::event as wire;
 
 use crate::event::{
     Event, Exec, Fact, File, FileId, Inet, InetOp, KernelPath, Membership, Name, NameOp, Named,
-    Socket, SocketOp, Task, Unix,
+    Socket, SocketOp, Task, Top, Unix,
 };
 
 const AF_INET: u16 = 2;
@@ -93,6 +93,11 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
             Fact::Unseen { what, arg }
         }
         wire::KIND_PTRACE => ptrace(&mut reader)?,
+        wire::KIND_DONE => {
+            let op = name_op(reader.u16()?)?;
+            reader.take::<6>()?;
+            Fact::Done(op)
+        }
         other => return Err(DecodeError::Kind(other)),
     };
     if !reader.0.is_empty() {
@@ -141,7 +146,22 @@ fn file(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
 }
 
 fn name(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError> {
-    let op = match reader.u16()? {
+    let op = name_op(reader.u16()?)?;
+    let how = reader.u16()?;
+    let arg = reader.u32()?;
+    let first = reader.named()?;
+    let second = reader.named()?;
+    Ok(Fact::Name(Name {
+        op,
+        attempt: how & wire::NAME_ATTEMPT != 0,
+        arg,
+        first: reader.name(first, damaged)?,
+        second: reader.name(second, damaged)?,
+    }))
+}
+
+fn name_op(value: u16) -> Result<NameOp, DecodeError> {
+    Ok(match value {
         wire::NAME_RENAME => NameOp::Rename,
         wire::NAME_UNLINK => NameOp::Unlink,
         wire::NAME_RMDIR => NameOp::Rmdir,
@@ -155,17 +175,7 @@ fn name(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
         wire::NAME_CHOWN => NameOp::Chown,
         wire::NAME_XATTR => NameOp::Xattr,
         _ => return Err(DecodeError::Value("name operation")),
-    };
-    reader.u16()?;
-    let arg = reader.u32()?;
-    let first = reader.named()?;
-    let second = reader.named()?;
-    Ok(Fact::Name(Name {
-        op,
-        arg,
-        first: reader.name(first, damaged)?,
-        second: reader.name(second, damaged)?,
-    }))
+    })
 }
 
 fn inet(reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
@@ -276,7 +286,7 @@ fn exec(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
     let argv_len = usize::from(reader.u16()?);
     let exe = reader.walked()?;
     let named = reader.named()?;
-    reader.u32()?;
+    let was = reader.u32()?;
     let exe = reader.path(exe, damaged)?;
     let name = reader.name(named, damaged)?;
     let argv = reader.bytes(argv_len)?;
@@ -290,6 +300,9 @@ fn exec(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
         },
         name,
         script: how & wire::EXEC_SCRIPT != 0,
+        attempt: how & wire::EXEC_ATTEMPT != 0,
+        first: how & wire::EXEC_FIRST != 0,
+        was,
         argv: if argv_len == 0 {
             Vec::new()
         } else {
@@ -304,8 +317,8 @@ fn ptrace(reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
     let target = reader.u32()?;
     let target_is = match reader.u32()? {
         0 => Membership::Unknown,
-        1 => Membership::Inside,
-        2 => Membership::Outside,
+        wire::PTRACE_INSIDE => Membership::Inside,
+        wire::PTRACE_OUTSIDE => Membership::Outside,
         _ => return Err(DecodeError::Value("membership")),
     };
     reader.u32()?;
@@ -372,7 +385,25 @@ impl<'a> Reader<'a> {
         walked: wire::Walked,
         damaged: &mut bool,
     ) -> Result<KernelPath, DecodeError> {
-        let encoded = self.bytes(usize::from(walked.len))?;
+        let mut encoded = self.bytes(usize::from(walked.len))?;
+        let mut top = Top::Nowhere;
+        for (flag, found) in [
+            (wire::PATH_ABSOLUTE, Top::Namespace),
+            (wire::PATH_ROOTED, Top::Root),
+            (wire::PATH_INTERNAL, Top::Internal),
+        ] {
+            if walked.flags & flag != 0 {
+                top = found;
+            }
+        }
+        if walked.flags & wire::PATH_DEVICE != 0 {
+            let (components, device) = encoded.split_last_chunk::<5>().ok_or(DecodeError::Path)?;
+            let [4, device @ ..] = *device else {
+                return Err(DecodeError::Path);
+            };
+            encoded = components;
+            top = Top::Device(u32::from_ne_bytes(device));
+        }
         let broken = walked.flags & (wire::PATH_TRUNCATED | wire::PATH_FAULT) != 0;
         *damaged |= broken;
         // Each component takes one byte more than its name in both forms, so the lengths are equal.
@@ -393,9 +424,7 @@ impl<'a> Reader<'a> {
         }
         Ok(KernelPath {
             bytes,
-            absolute: walked.flags & wire::PATH_ABSOLUTE != 0,
-            internal: walked.flags & wire::PATH_INTERNAL != 0,
-            foreign: walked.flags & wire::PATH_FOREIGN != 0,
+            top,
             unhashed: walked.flags & wire::PATH_UNHASHED != 0,
             broken,
         })
@@ -459,7 +488,27 @@ mod tests {
     fn components_come_leaf_first_and_leave_as_a_path() {
         let path = path_of(b"\x01f\x03dir\x03tmp", wire::PATH_ABSOLUTE).unwrap();
         assert_eq!(path.bytes, b"/tmp/dir/f");
-        assert!(path.absolute && !path.broken);
+        assert!(path.top == Top::Namespace && !path.broken);
+    }
+
+    #[test]
+    fn a_path_says_where_it_begins() {
+        let top = |data, flags| path_of(data, flags).map(|path| (path.top, path.bytes));
+        let f = b"/f".to_vec();
+        assert_eq!(top(b"\x01f", wire::PATH_ROOTED), Ok((Top::Root, f.clone())));
+        assert_eq!(
+            top(b"\x01f", wire::PATH_INTERNAL),
+            Ok((Top::Internal, f.clone()))
+        );
+        assert_eq!(top(b"\x01f", 0), Ok((Top::Nowhere, f.clone())));
+        let mut data = b"\x01f\x04".to_vec();
+        data.extend((8u32 << 20 | 1).to_ne_bytes());
+        assert_eq!(
+            top(&data, wire::PATH_DEVICE),
+            Ok((Top::Device(8 << 20 | 1), f))
+        );
+        assert_eq!(top(b"\x01f", wire::PATH_DEVICE), Err(DecodeError::Path));
+        assert_eq!(top(b"\x05abcde", wire::PATH_DEVICE), Err(DecodeError::Path));
     }
 
     #[test]

@@ -33,8 +33,10 @@ pub struct Task {
 pub enum Fact {
     /// A file that the job may write to.
     File(File),
-    /// A successful call that names files by string.
+    /// A change of names: a call that succeeded, or an attempt.
     Name(Name),
+    /// What the thread attempted last has succeeded.
+    Done(NameOp),
     /// An inet address.
     Inet(Inet),
     /// A unix socket connected or sent to.
@@ -93,21 +95,33 @@ pub enum Membership {
     Unknown,
 }
 
-/// A path as the kernel's dentries and mounts give it: symlinks resolved, from the top of the mount tree.
+/// A path as the kernel's dentries and mounts give it: symlinks resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelPath {
-    /// `/a/b`, or `/`. Raw bytes. Meaningless unless `absolute`.
+    /// `/a/b`, or `/`. Raw bytes, from where `top` says.
     pub bytes: Vec<u8>,
-    /// The walk reached the global root; else the path is of an internal or detached mount.
-    pub absolute: bool,
-    /// The mount is in no namespace (memfd, pipe, socket).
-    pub internal: bool,
-    /// The mounts on the way belong to another mount namespace than the task's.
-    pub foreign: bool,
+    /// Where it begins.
+    pub top: Top,
     /// The leaf is not in its directory (removed, `O_TMPFILE`).
     pub unhashed: bool,
     /// Cut or unreadable: not to be used as a name.
     pub broken: bool,
+}
+
+/// Where a [`KernelPath`] begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Top {
+    /// In no mount tree: the file was found by its handle, or the mount was taken away.
+    #[default]
+    Nowhere,
+    /// At the global root of the mount namespace that the job began in.
+    Namespace,
+    /// At the job's root directory, whatever mounts lead there.
+    Root,
+    /// At the top of a file system, by `super_block.s_dev`; the mount is of no or of another namespace.
+    Device(u32),
+    /// In a mount of the kernel's own (memfd, pipe, socket).
+    Internal,
 }
 
 /// See [`wire::FileRecord`].
@@ -149,6 +163,8 @@ pub struct FileId {
 pub struct Name {
     /// The operation.
     pub op: NameOp,
+    /// It counts when [`Fact::Done`] of the same thread follows.
+    pub attempt: bool,
     /// Flags or mode of the call.
     pub arg: u32,
     /// First name.
@@ -191,7 +207,8 @@ pub enum NameOp {
 pub struct Named {
     /// Where the string starts: working directory, descriptor, or for an absolute string the task's root.
     pub base: KernelPath,
-    /// The string as user memory held it at the end of the call, without NUL.
+    /// The string as user memory held it at the end of the call, without NUL; or an entry's name, from the kernel. Empty when the
+    /// base is the file itself.
     pub string: Vec<u8>,
     /// Cut or unreadable.
     pub broken: bool,
@@ -293,6 +310,12 @@ pub struct Exec {
     pub name: Named,
     /// An interpreter runs for the named file.
     pub script: bool,
+    /// Not a program that runs, but a script whose interpreter the kernel looks for.
+    pub attempt: bool,
+    /// Of an attempt: the file named by the call, not an interpreter that is a script too.
+    pub first: bool,
+    /// Thread id before the exec.
+    pub was: u32,
     /// Arguments, possibly cut.
     pub argv: Vec<Vec<u8>>,
     /// `argv` was cut.
@@ -306,6 +329,7 @@ impl Event {
         match self.fact {
             Fact::File(_) => wire::KIND_FILE,
             Fact::Name(_) => wire::KIND_NAME,
+            Fact::Done(_) => wire::KIND_DONE,
             Fact::Inet(_) => wire::KIND_INET,
             Fact::Unix(_) => wire::KIND_UNIX,
             Fact::Socket(_) => wire::KIND_SOCKET,

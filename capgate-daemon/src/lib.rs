@@ -26,6 +26,7 @@ pub mod look;
 pub mod loss;
 pub mod memory;
 pub mod message;
+pub mod mounts;
 pub mod names;
 pub mod normalise;
 pub mod notify;

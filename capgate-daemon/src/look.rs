@@ -5,6 +5,7 @@
 //! are not followed: the caller does that, one at a time.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     fs,
     net::IpAddr,
@@ -126,6 +127,8 @@ pub struct JobRoot {
     netns: Option<u64>,
     /// The job's cgroup, as `/proc/PID/cgroup` writes it.
     cgroup: Option<Vec<u8>>,
+    /// Ids of the mounts that there were when the job began; `None`: every mount is trusted.
+    mounts: Option<HashSet<u32>>,
 }
 
 impl JobRoot {
@@ -142,7 +145,15 @@ impl JobRoot {
             root_path,
             netns: own_netns(),
             cgroup: None,
+            mounts: None,
         })
+    }
+
+    /// Says which mounts there were when the job began. What is in others covers what the job's names mean.
+    #[must_use]
+    pub fn with_mounts(self, ids: impl IntoIterator<Item = u32>) -> Self {
+        let mounts = Some(ids.into_iter().collect());
+        Self { mounts, ..self }
     }
 
     /// Says which cgroup is the job's, as `/proc/PID/cgroup` writes it in its line `0::`. Until then nothing can be told of
@@ -173,6 +184,13 @@ impl JobRoot {
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let file = openat2(&self.slash, OsStr::from_bytes(path), how).ok()?;
         path_of(file.as_fd()).ok()
+    }
+
+    /// Whether a file is in a mount that was there when the job began.
+    fn is_uncovered(&self, file: BorrowedFd<'_>) -> bool {
+        self.mounts
+            .as_ref()
+            .is_none_or(|mounts| mount_of(file).is_some_and(|mount| mounts.contains(&mount)))
     }
 
     /// A path of the mount tree relative to `slash`, `.` for that itself; `None` when it is not below.
@@ -253,6 +271,9 @@ impl Look for JobRoot {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return all(End::Nothing),
             Err(_) => return all(End::Unknown),
         };
+        if !self.is_uncovered(directory.as_fd()) {
+            return all(End::Unknown);
+        }
         let flags = AtFlags::AT_SYMLINK_NOFOLLOW | AtFlags::AT_NO_AUTOMOUNT;
         let look = |name: &&[u8]| match fstatat(&directory, OsStr::from_bytes(name), flags) {
             Ok(stat) if kind(&stat) == SFlag::S_IFDIR => End::Directory,
@@ -327,6 +348,13 @@ fn kind(stat: &FileStat) -> SFlag {
 fn path_of(file: BorrowedFd<'_>) -> std::io::Result<Vec<u8>> {
     let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     Ok(link.into_os_string().into_vec())
+}
+
+/// Id of the mount that an open file is in (proc_pid_fdinfo(5)).
+fn mount_of(file: BorrowedFd<'_>) -> Option<u32> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    id.trim().parse().ok()
 }
 
 fn directory_path(file: BorrowedFd<'_>, what: &'static str) -> Result<Vec<u8>, RootError> {

@@ -7,8 +7,8 @@ pub const REJECTED: &str = "rejected";
 pub const DAMAGED: &str = "damaged";
 /// Names that were needed and could not be resolved.
 pub const UNRESOLVED: &str = "unresolved";
-/// Events of processes in another mount namespace, whose names mean something else.
-pub const MOUNT_NAMESPACE: &str = "mount_namespace";
+/// Runs of probes that the kernel left out, since the same probe ran already on that CPU.
+pub const SKIPPED: &str = "skipped";
 /// Facts for which the session's memory had no room.
 pub const MEMORY: &str = "memory";
 /// Events beyond the most that are taken.

@@ -21,6 +21,8 @@ pub struct Found {
     pub offsets: Offsets,
     /// The kernel has `tp_btf/io_uring_submit_req`, so each io_uring operation can be told.
     pub io_uring_ops: bool,
+    /// The kernel has `mptcp_listen`: CONFIG_MPTCP.
+    pub mptcp: bool,
 }
 
 /// Why offsets could not be had.
@@ -67,9 +69,13 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
     let io_uring_ops = btf
         .resolve_types_by_name("btf_trace_io_uring_submit_req")
         .is_ok_and(|types| !types.is_empty());
+    let mptcp = btf
+        .resolve_types_by_name("mptcp_listen")
+        .is_ok_and(|types| !types.is_empty());
     let offsets = offsets! { &btf;
         file_f_path: "file"."f_path",
         file_f_mode: "file"."f_mode",
+        file_f_flags: "file"."f_flags",
         file_f_inode: "file"."f_inode",
         file_private_data: "file"."private_data",
         path_mnt: "path"."mnt",
@@ -78,11 +84,14 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         dentry_d_name_len: "dentry"."d_name.len",
         dentry_d_name_name: "dentry"."d_name.name",
         dentry_d_pprev: "dentry"."d_hash.pprev",
+        dentry_d_inode: "dentry"."d_inode",
+        dentry_d_sb: "dentry"."d_sb",
         vfsmount_mnt_root: "vfsmount"."mnt_root",
         mount_mnt: "mount"."mnt",
         mount_mnt_parent: "mount"."mnt_parent",
         mount_mnt_mountpoint: "mount"."mnt_mountpoint",
         mount_mnt_ns: "mount"."mnt_ns",
+        mount_mnt_id: "mount"."mnt_id",
         inode_i_mode: "inode"."i_mode",
         inode_i_ino: "inode"."i_ino",
         inode_i_generation: "inode"."i_generation",
@@ -122,6 +131,9 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         linux_binprm_file: "linux_binprm"."file",
         linux_binprm_filename: "linux_binprm"."filename",
         linux_binprm_interp: "linux_binprm"."interp",
+        linux_binprm_buf: "linux_binprm"."buf",
+        msghdr_msg_name: "msghdr"."msg_name",
+        msghdr_msg_namelen: "msghdr"."msg_namelen",
         socket_sk: "socket"."sk",
         sock_common_skc_family: "sock_common"."skc_family",
         sock_common_skc_num: "sock_common"."skc_num",
@@ -138,6 +150,8 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         unix_address_len: "unix_address"."len",
         unix_address_name: "unix_address"."name",
         bpf_sock_addr_kern_uaddr: "bpf_sock_addr_kern"."uaddr",
+        task_struct_thread_pid: "task_struct"."thread_pid",
+        pid_level: "pid"."level",
         pid_numbers: "pid"."numbers",
         upid_nr: "upid"."nr",
         io_kiocb_opcode: "io_kiocb"."opcode",
@@ -152,6 +166,7 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
     Ok(Found {
         offsets,
         io_uring_ops,
+        mptcp,
     })
 }
 

@@ -1,58 +1,35 @@
 //! The probes: loaded once, attached while jobs run, one ring for each job.
 
 use std::{
-    any::Any,
     fs::File,
-    io,
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, ProgramArray, RingBuf},
-    programs::{
-        BtfTracePoint, CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, CgroupSockAddr, Program,
-        ProgramError,
-    },
+    programs::ProgramFd,
 };
 use aya_log::EbpfLogger;
 use capgate_common::{
-    event::{Counters, Offsets, Scope, Slot},
-    limits::{MAX_JOBS, MAX_LEVELS, WAKE_SHIFT},
+    event::{Counters, MountKey, Offsets, Root, Scope, Slot},
+    ledger::ProbeSet,
+    limits::{MAX_JOBS, WAKE_SHIFT},
 };
+
+mod error;
+mod kernel;
+mod set;
+
+pub use error::ProbesError;
+use error::{map_error, one_line};
+use set::{Hook, IO_URING, Link, MPTCP, Where};
 
 use crate::{
     memory,
-    offsets::{self, KERNEL_BTF, OffsetsError},
+    offsets::{self, Found, KERNEL_BTF},
 };
-
-/// The object that the build script made.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/capgate-ebpf"));
-
-/// Tracepoints with BTF-typed arguments, by program name; the tracepoint has the same name.
-const TRACEPOINTS: [&str; 5] = [
-    "sys_exit",
-    "sched_process_exec",
-    "sched_process_fork",
-    "sched_process_exit",
-    "cgroup_attach_task",
-];
-/// Second programs of `sys_exit`, reached by tail calls, in the order of their indexes.
-const CONCERNS: [&str; 7] = [
-    "opened",
-    "named",
-    "socket",
-    "addressed",
-    "sent_many",
-    "received",
-    "traced",
-];
-/// The tracepoint that tells io_uring operations; kernels before 6.3 lack it.
-const IO_URING: &str = "io_uring_submit_req";
-/// Socket address programs, attached at the root of the v2 hierarchy.
-const SOCK_ADDR: [&str; 4] = ["connect4", "connect6", "sendmsg4", "sendmsg6"];
-/// The packet program, attached likewise.
-const EGRESS: &str = "egress";
 
 /// A ring of which so many records of the largest size are less than the part that may fill unread.
 const LARGE_RING: u32 = 4 << 20;
@@ -68,73 +45,8 @@ pub enum ProbeChoice {
     /// The best one that loads.
     #[default]
     Auto,
-    /// The `tracepoint` set.
-    Tracepoint,
-}
-
-/// Why probes are not to be had, a sentence each.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbesError {
-    /// Offsets.
-    #[error(transparent)]
-    Offsets(#[from] OffsetsError),
-    /// The object or its maps were refused.
-    #[error(
-        "cannot load the probes: {cause} (capgated needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or root)"
-    )]
-    Load {
-        /// The kernel's or loader's word.
-        cause: String,
-    },
-    /// A program was refused.
-    #[error("cannot {what} the probe `{name}`: {cause}")]
-    Program {
-        /// load, attach or detach.
-        what: &'static str,
-        /// The program.
-        name: &'static str,
-        /// The kernel's word.
-        cause: String,
-    },
-    /// A map operation failed.
-    #[error("cannot {what} in the kernel: {cause}")]
-    Map {
-        /// What was tried.
-        what: &'static str,
-        /// The kernel's word.
-        cause: MapError,
-    },
-    /// The object lacks something that this file names.
-    #[error("the probe object has no `{0}`: it does not belong to this daemon")]
-    Object(&'static str),
-    /// The cgroup root could not be opened.
-    #[error("cannot open the cgroup root {path}: {cause}")]
-    CgroupRoot {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// All slots are taken.
-    #[error("cannot record another job: {MAX_JOBS} are running")]
-    Slots,
-    /// Too many distinct cgroup depths.
-    #[error(
-        "cannot record a job at this cgroup depth ({level}): jobs run at {MAX_LEVELS} other depths already"
-    )]
-    Levels {
-        /// The depth.
-        level: u32,
-    },
-    /// Ring size.
-    #[error(
-        "cannot use a ring of {0} bytes: it must be a power of two and at least {MIN_RING_BYTES}"
-    )]
-    RingSize(u32),
-}
-
-fn map_error(what: &'static str) -> impl FnOnce(MapError) -> ProbesError {
-    move |cause| ProbesError::Map { what, cause }
+    /// This one and no other.
+    Only(ProbeSet),
 }
 
 /// [`Offsets`] as the loader takes globals.
@@ -158,6 +70,20 @@ struct ScopeValue(Scope);
 // SAFETY: integers without padding; every bit pattern is a value.
 unsafe impl Pod for ScopeValue {}
 
+/// [`MountKey`] as a map key.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct MountKeyValue(MountKey);
+// SAFETY: a struct of u32 without padding; every bit pattern is a value.
+unsafe impl Pod for MountKeyValue {}
+
+/// [`Root`] as a map value.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RootValue(Root);
+// SAFETY: a struct of u64 without padding; every bit pattern is a value.
+unsafe impl Pod for RootValue {}
+
 /// [`Slot`] as a map value.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -167,24 +93,44 @@ unsafe impl Pod for SlotValue {}
 
 /// The loaded probe set. Dropping it detaches and unloads everything.
 pub struct Probes {
+    set: ProbeSet,
+    /// Why the better set is not in use.
+    fallback: Option<String>,
     ebpf: Ebpf,
-    logger: EbpfLogger<&'static dyn log::Log>,
+    hooks: Vec<&'static Hook>,
+    /// A descriptor of each program.
+    programs: Vec<ProgramFd>,
+    logger: Option<EbpfLogger<&'static dyn log::Log>>,
     cgroup_root: PathBuf,
     ring_bytes: u32,
-    io_uring_ops: bool,
     scope: Array<MapData, ScopeValue>,
     more_scope: HashMap<MapData, u64, SlotValue>,
     counters: Array<MapData, CountersValue>,
     rings: ArrayOfMaps<MapData, RingBuf<MapData>>,
+    roots: Array<MapData, RootValue>,
+    mounts: HashMap<MapData, MountKeyValue, u8>,
+    /// What `mounts` holds: slot and id.
+    known_mounts: Vec<(u32, u32)>,
     /// The kernel empties the array when nobody holds it open.
-    _concerns: ProgramArray<MapData>,
+    _concerns: Option<ProgramArray<MapData>>,
     /// What `scope` holds.
     places: Scope,
     /// Depth of the job in each slot; `None` is free.
     slots: Vec<Option<u8>>,
     generation: u32,
     /// What is attached, and what detaches it when dropped.
-    links: Vec<(&'static str, Box<dyn Any + Send>)>,
+    links: Vec<(&'static str, Link)>,
+}
+
+/// Where a job begins.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The job's root directory.
+    pub root: BorrowedFd<'a>,
+    /// The client's `/`.
+    pub slash: BorrowedFd<'a>,
+    /// Ids of the mounts that there are.
+    pub mounts: &'a [u32],
 }
 
 /// A job's place in the kernel.
@@ -192,10 +138,12 @@ pub struct Probes {
 pub struct JobSlot {
     index: u32,
     cgroup_id: u64,
+    /// Program runs that the kernel had skipped when the job began, of all programs since they were loaded.
+    skipped_before: u64,
 }
 
 impl Probes {
-    /// Loads the programs and has the verifier check them; attaches nothing.
+    /// Loads the programs and has the verifier check them; leaves none attached.
     ///
     /// # Errors
     /// When the kernel lacks BTF or a struct member, or refuses a program or map.
@@ -204,9 +152,6 @@ impl Probes {
         cgroup_root: &Path,
         ring_bytes: u32,
     ) -> Result<Self, ProbesError> {
-        match choice {
-            ProbeChoice::Auto | ProbeChoice::Tracepoint => {}
-        }
         if !ring_bytes.is_power_of_two() || ring_bytes < MIN_RING_BYTES {
             return Err(ProbesError::RingSize(ring_bytes));
         }
@@ -215,6 +160,34 @@ impl Probes {
         let btf = Btf::from_sys_fs().map_err(|e| ProbesError::Load {
             cause: one_line(&e),
         })?;
+        let load = |set| Self::load_set(set, &found, &btf, cgroup_root, ring_bytes);
+        let loaded = match choice {
+            ProbeChoice::Only(set) => load(set),
+            ProbeChoice::Auto => {
+                load(ProbeSet::Fentry).or_else(|fentry| match load(ProbeSet::Tracepoint) {
+                    Ok(probes) => Ok(Self {
+                        fallback: Some(fentry.to_string()),
+                        ..probes
+                    }),
+                    Err(tracepoint) => Err(ProbesError::Neither {
+                        fentry: Box::new(fentry),
+                        tracepoint: Box::new(tracepoint),
+                    }),
+                })
+            }
+        };
+        drop(btf);
+        memory::give_back();
+        loaded
+    }
+
+    fn load_set(
+        set: ProbeSet,
+        found: &Found,
+        btf: &Btf,
+        cgroup_root: &Path,
+        ring_bytes: u32,
+    ) -> Result<Self, ProbesError> {
         let globals = OffsetsGlobal(found.offsets);
         let io_uring_ops = u32::from(found.io_uring_ops);
         let wake_bytes = u64::from(ring_bytes >> WAKE_SHIFT);
@@ -225,59 +198,72 @@ impl Probes {
             0
         };
         let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
+            .btf(Some(btf))
             .override_global("OFFSETS", &globals, true)
             .override_global("IO_URING_OPS", &io_uring_ops, true)
             .override_global("WAKE_BYTES", &wake_bytes, true)
             .override_global("LOOK_MASK", &look_mask, true)
-            .load(OBJECT)
+            .load(set::object(set))
             .map_err(|e| ProbesError::Load {
                 cause: one_line(&e),
             })?;
-        let logger = EbpfLogger::init(&mut ebpf).map_err(|e| ProbesError::Load {
-            cause: one_line(&e),
-        })?;
-        for name in TRACEPOINTS {
-            load_tracepoint(&mut ebpf, name, name, &btf)?;
+        let has = |place: &str| match place {
+            IO_URING => found.io_uring_ops,
+            MPTCP => found.mptcp,
+            _ => false,
+        };
+        let hooks = set::hooks(set, has);
+        let mut programs = Vec::with_capacity(hooks.len());
+        for hook in &hooks {
+            set::load(&mut ebpf, hook, btf)?;
+            programs.push(set::descriptor(&ebpf, hook.program)?);
         }
-        if found.io_uring_ops {
-            load_tracepoint(&mut ebpf, IO_URING, IO_URING, &btf)?;
-        }
-        let mut concerns: ProgramArray<MapData> = take(&mut ebpf, "CONCERNS")?;
-        for (index, name) in (0..).zip(CONCERNS) {
-            load_tracepoint(&mut ebpf, name, "sys_exit", &btf)?;
-            let fd = program::<BtfTracePoint>(&mut ebpf, name)?
-                .fd()
-                .map_err(refused("load", name))?;
-            concerns
-                .set(index, fd, 0)
-                .map_err(map_error("link the probes"))?;
-        }
-        for name in SOCK_ADDR {
-            program::<CgroupSockAddr>(&mut ebpf, name)?
-                .load()
-                .map_err(refused("load", name))?;
-        }
-        program::<CgroupSkb>(&mut ebpf, EGRESS)?
-            .load()
-            .map_err(refused("load", EGRESS))?;
-        drop(btf);
-        memory::give_back();
-        Ok(Self {
+        set::load_adopt(&mut ebpf)?;
+        let (concerns, logger) = match set {
+            ProbeSet::Tracepoint => {
+                let logger = EbpfLogger::init(&mut ebpf).map_err(|e| ProbesError::Load {
+                    cause: one_line(&e),
+                })?;
+                (Some(concerns(&mut ebpf, &hooks, &programs)?), Some(logger))
+            }
+            ProbeSet::Fentry => (None, None),
+        };
+        let mut probes = Self {
+            set,
+            fallback: None,
             scope: take(&mut ebpf, "SCOPE")?,
             more_scope: take(&mut ebpf, "MORE_SCOPE")?,
             counters: take(&mut ebpf, "COUNTERS")?,
             rings: take(&mut ebpf, "RINGS")?,
+            roots: take(&mut ebpf, "ROOTS")?,
+            mounts: take(&mut ebpf, "MOUNTS")?,
+            known_mounts: Vec::new(),
             _concerns: concerns,
             ebpf,
+            hooks,
+            programs,
             logger,
             cgroup_root: cgroup_root.to_path_buf(),
             ring_bytes,
-            io_uring_ops: found.io_uring_ops,
             places: Scope::default(),
             slots: vec![None; MAX_JOBS as usize],
             generation: 0,
             links: Vec::new(),
+        };
+        if set == ProbeSet::Fentry {
+            // Some kernels load such programs and have no way to attach them (arm64 before 6.4).
+            let root = probes.open_root()?;
+            if let Some(hook) = probes.hooks.first() {
+                drop(set::attach(&mut probes.ebpf, hook, &root)?);
+            }
+        }
+        Ok(probes)
+    }
+
+    fn open_root(&self) -> Result<File, ProbesError> {
+        File::open(&self.cgroup_root).map_err(|cause| ProbesError::CgroupRoot {
+            path: self.cgroup_root.clone(),
+            cause,
         })
     }
 
@@ -297,32 +283,12 @@ impl Probes {
     }
 
     fn try_attach(&mut self) -> Result<(), ProbesError> {
-        let root = File::open(&self.cgroup_root).map_err(|cause| ProbesError::CgroupRoot {
-            path: self.cgroup_root.clone(),
-            cause,
-        })?;
-        let io_uring = self.io_uring_ops.then_some(IO_URING);
-        for name in TRACEPOINTS.into_iter().chain(io_uring) {
-            let program = program::<BtfTracePoint>(&mut self.ebpf, name)?;
-            let link = program.attach().and_then(|id| program.take_link(id));
-            self.links
-                .push((name, Box::new(link.map_err(refused("attach", name))?)));
+        let root = self.open_root()?;
+        for hook in &self.hooks {
+            if let Some(link) = set::attach(&mut self.ebpf, hook, &root)? {
+                self.links.push((hook.program, link));
+            }
         }
-        for name in SOCK_ADDR {
-            let program = program::<CgroupSockAddr>(&mut self.ebpf, name)?;
-            // Links are always shared with other programs; asking for it by flag is refused on older kernels.
-            let link = program
-                .attach(&root, CgroupAttachMode::Single)
-                .and_then(|id| program.take_link(id));
-            self.links
-                .push((name, Box::new(link.map_err(refused("attach", name))?)));
-        }
-        let program = program::<CgroupSkb>(&mut self.ebpf, EGRESS)?;
-        let link = program
-            .attach(&root, CgroupSkbAttachType::Egress, CgroupAttachMode::Single)
-            .and_then(|id| program.take_link(id));
-        self.links
-            .push((EGRESS, Box::new(link.map_err(refused("attach", EGRESS))?)));
         Ok(())
     }
 
@@ -340,28 +306,47 @@ impl Probes {
             .collect()
     }
 
-    /// The set's name, as coverage has it.
+    /// Which set it is.
     #[must_use]
-    pub fn set_name(&self) -> &'static str {
-        "tracepoint"
+    pub fn set(&self) -> ProbeSet {
+        self.set
+    }
+
+    /// Why the better set is not in use: the kernel's word, when that was left to the kernel.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
     }
 
     /// Whether a thread that rewrites a path while the kernel uses it cannot fool the set.
     #[must_use]
     pub fn race_free(&self) -> bool {
-        false
+        self.set == ProbeSet::Fentry
     }
 
-    /// What the set cannot record, a phrase each. When one of these happens the ledger is incomplete.
+    /// What the set cannot record, a phrase each. When one of these happens the ledger is incomplete, or it says otherwise.
     #[must_use]
     pub fn not_covered(&self) -> Vec<String> {
         let mut phrases = vec![
-            "32-bit and x32 system calls (detected)".to_owned(),
-            "mounts made by the job, and work in another mount namespace (detected)".to_owned(),
+            "mounts that the job makes in its first mount namespace (detected)".to_owned(),
+            "files on file systems that are not mounted there (detected)".to_owned(),
+        ];
+        if self.set == ProbeSet::Fentry {
+            return phrases;
+        }
+        phrases.push("32-bit and x32 system calls (detected)".to_owned());
+        phrases.push(
+            "names with directories in them in another mount namespace (detected)".to_owned(),
+        );
+        phrases.push(
             "a thread that rewrites a path or swaps a descriptor while a call runs (not detected)"
                 .to_owned(),
-        ];
-        phrases.push(if self.io_uring_ops {
+        );
+        let has_io_uring = self
+            .hooks
+            .iter()
+            .any(|hook| hook.only_with == Some(IO_URING));
+        phrases.push(if has_io_uring {
             "io_uring operations that open, name or connect (detected)".to_owned()
         } else {
             "io_uring (a ring is detected as a whole)".to_owned()
@@ -369,8 +354,26 @@ impl Probes {
         phrases
     }
 
+    /// Program runs that the kernel skipped since the programs were loaded, since the same program ran already on that CPU.
+    fn skipped(&self) -> Result<u64, ProbesError> {
+        let mut sum = 0u64;
+        for program in &self.programs {
+            let misses = kernel::recursion_misses(program.as_fd()).map_err(ProbesError::Skipped)?;
+            sum = sum.saturating_add(misses);
+        }
+        Ok(sum)
+    }
+
+    /// Program runs that were skipped while a job ran, its own or another's.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn skipped_since(&self, job: &JobSlot) -> Result<u64, ProbesError> {
+        Ok(self.skipped()?.saturating_sub(job.skipped_before))
+    }
+
     /// Makes a job's ring and takes its cgroup into scope: events flow from here on. `level` is the depth of
-    /// the cgroup below the root of the v2 hierarchy.
+    /// the cgroup below the root of the v2 hierarchy. The caller holds the directories of `at` open until the job is released.
     ///
     /// # Errors
     /// When there is no slot or depth left, or the kernel refuses the ring.
@@ -378,6 +381,7 @@ impl Probes {
         &mut self,
         cgroup_id: u64,
         level: u32,
+        at: &At<'_>,
     ) -> Result<(JobSlot, RingBuf<MapData>), ProbesError> {
         let place = self
             .slots
@@ -394,6 +398,7 @@ impl Probes {
             let free = places.levels.iter_mut().find(|level| **level == 0);
             *free.ok_or(ProbesError::Levels { level })? = depth;
         }
+        self.adopt(index, at)?;
         let ring = self.new_ring()?;
         self.rings
             .set(index, &ring, 0)
@@ -401,6 +406,7 @@ impl Probes {
         self.counters
             .set(index, CountersValue(Counters::default()), 0)
             .map_err(map_error("clear a job's counters"))?;
+        let skipped_before = self.skipped()?;
         self.generation = self.generation.wrapping_add(1);
         let slot = Slot {
             index,
@@ -422,7 +428,53 @@ impl Probes {
         if let Some(slot) = self.slots.get_mut(place) {
             *slot = Some(depth);
         }
-        Ok((JobSlot { index, cgroup_id }, ring))
+        let job = JobSlot {
+            index,
+            cgroup_id,
+            skipped_before,
+        };
+        Ok((job, ring))
+    }
+
+    /// Tells the kernel where the job in a slot begins.
+    fn adopt(&mut self, index: u32, at: &At<'_>) -> Result<(), ProbesError> {
+        let nowhere = RootValue(Root::default());
+        self.roots
+            .set(index, nowhere, 0)
+            .map_err(map_error("clear where a job begins"))?;
+        set::adopt(&self.ebpf, index, at.root, at.slash)?;
+        let found = self
+            .roots
+            .get(&index, 0)
+            .map_err(map_error("read where a job begins"))?;
+        if found == nowhere {
+            return Err(ProbesError::Nowhere);
+        }
+        // What a job that could not begin left.
+        self.forget_mounts(index)?;
+        for &mount in at.mounts {
+            let key = MountKeyValue(MountKey { slot: index, mount });
+            self.mounts
+                .insert(key, 1, 0)
+                .map_err(map_error("say which mounts there are"))?;
+            self.known_mounts.push((index, mount));
+        }
+        Ok(())
+    }
+
+    /// Forgets the mounts of a slot's job.
+    fn forget_mounts(&mut self, index: u32) -> Result<(), ProbesError> {
+        let (gone, kept) = std::mem::take(&mut self.known_mounts)
+            .into_iter()
+            .partition(|&(slot, _)| slot == index);
+        self.known_mounts = kept;
+        let gone: Vec<(u32, u32)> = gone;
+        for (slot, mount) in gone {
+            self.mounts
+                .remove(&MountKeyValue(MountKey { slot, mount }))
+                .map_err(map_error("forget a mount"))?;
+        }
+        Ok(())
     }
 
     /// Takes a job's cgroup out of scope: nothing is recorded from here on. The ring still holds what was.
@@ -431,7 +483,9 @@ impl Probes {
     /// When the kernel refuses.
     pub fn close_scope(&mut self, job: &JobSlot) -> Result<(), ProbesError> {
         // Rare diagnostics of the probes; they go to the daemon's own log.
-        self.logger.flush();
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
         const WHAT: &str = "take a job's cgroup out of scope";
         let mut places = self.places;
         match places.ids.iter().position(|id| *id == job.cgroup_id) {
@@ -478,6 +532,7 @@ impl Probes {
         else {
             return Ok(());
         };
+        self.forget_mounts(job.index)?;
         if self.slots.contains(&Some(depth)) {
             return Ok(());
         }
@@ -502,32 +557,23 @@ impl Probes {
     }
 }
 
-/// A program of the object, as the type that it must have.
-fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, ProbesError>
-where
-    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
-{
-    let program = ebpf.program_mut(name).ok_or(ProbesError::Object(name))?;
-    program.try_into().map_err(refused("find", name))
-}
-
-fn load_tracepoint(
+/// Links the programs behind another to it, by the order in which the set has them.
+fn concerns(
     ebpf: &mut Ebpf,
-    name: &'static str,
-    tracepoint: &str,
-    btf: &Btf,
-) -> Result<(), ProbesError> {
-    program::<BtfTracePoint>(ebpf, name)?
-        .load(tracepoint, btf)
-        .map_err(refused("load", name))
-}
-
-fn refused(what: &'static str, name: &'static str) -> impl FnOnce(ProgramError) -> ProbesError {
-    move |error| ProbesError::Program {
-        what,
-        name,
-        cause: one_line(&error),
+    hooks: &[&'static Hook],
+    programs: &[ProgramFd],
+) -> Result<ProgramArray<MapData>, ProbesError> {
+    let mut concerns: ProgramArray<MapData> = take(ebpf, "CONCERNS")?;
+    let behind = hooks
+        .iter()
+        .zip(programs)
+        .filter(|(hook, _)| matches!(hook.at, Where::Behind(_)));
+    for (index, (_, program)) in (0..).zip(behind) {
+        concerns
+            .set(index, program, 0)
+            .map_err(map_error("link the probes"))?;
     }
+    Ok(concerns)
 }
 
 /// Takes a map out of the loader's hands.
@@ -537,21 +583,4 @@ fn take<T: TryFrom<Map, Error = MapError>>(
 ) -> Result<T, ProbesError> {
     let map = ebpf.take_map(name).ok_or(ProbesError::Object(name))?;
     T::try_from(map).map_err(map_error("use a map"))
-}
-
-/// An error with its causes in one line. The verifier's log can be megabytes: its end says why.
-fn one_line(error: &dyn std::error::Error) -> String {
-    const MOST: usize = 600;
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut = line.len().saturating_sub(MOST);
-    let start = (cut..line.len())
-        .find(|at| line.is_char_boundary(*at))
-        .unwrap_or(line.len());
-    line.get(start..).unwrap_or_default().to_owned()
 }

@@ -80,6 +80,8 @@ pub struct Recorded {
 pub struct Facts {
     /// Name of the probe set.
     pub probe_set: &'static str,
+    /// Why a better set is not in use.
+    pub fallback: Option<String>,
     /// The set resists a hostile thread.
     pub race_free: bool,
     /// Programs attached now.

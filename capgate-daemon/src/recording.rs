@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     sync::{
@@ -17,7 +17,6 @@ use std::{
 use capgate_common::{
     contract::Contract,
     event::Counters,
-    ledger::ProbeSet,
     pathform::{self, Forms},
     rules::Rules,
 };
@@ -28,9 +27,11 @@ use crate::{
     drain::{self, Drain, Take},
     event::Event,
     look::JobRoot,
-    memory,
-    probes::{JobSlot, Probes, ProbesError},
+    loss, memory,
+    mounts::Mounts,
+    probes::{At, JobSlot, Probes, ProbesError},
     recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
+    resolve::Places,
     session::{self, JobView, Limits, Session},
     stream::{Stream, Subscription},
 };
@@ -70,28 +71,43 @@ impl Shared {
         &self,
         cgroup_id: u64,
         level: u32,
+        beginning: &Beginning,
     ) -> Result<(JobSlot, aya::maps::RingBuf<aya::maps::MapData>), ProbesError> {
         let mut kernel = self.kernel();
         kernel.probes.attach()?;
-        let opened = kernel.probes.open_job(cgroup_id, level)?;
+        let at = At {
+            root: beginning.root.as_fd(),
+            slash: beginning.slash.as_fd(),
+            mounts: &beginning.mounts,
+        };
+        let opened = kernel.probes.open_job(cgroup_id, level, &at)?;
         kernel.open += 1;
         Ok(opened)
     }
 
-    /// Takes a job out of scope, and says what the kernel counted for it.
-    fn close(&self, slot: JobSlot) -> Result<Counters, ProbesError> {
+    /// Takes a job out of scope, and says what the kernel counted for it, and how many runs of programs it skipped meanwhile.
+    fn close(&self, slot: JobSlot) -> Result<(Counters, u64), ProbesError> {
         let mut kernel = self.kernel();
         kernel.open -= 1;
         let counters = kernel
             .probes
             .close_scope(&slot)
             .and_then(|()| kernel.probes.counters(&slot));
+        let skipped = kernel.probes.skipped_since(&slot);
         kernel.probes.release(slot)?;
-        let counters = counters?;
+        let (counters, skipped) = (counters?, skipped?);
         let lost = counters.lost.iter().sum();
         self.lost.fetch_add(lost, Ordering::Relaxed);
-        Ok(counters)
+        Ok((counters, skipped))
     }
+}
+
+/// Where a job began. The probes know these by identity, so they stay open as long as the job is recorded.
+struct Beginning {
+    root: OwnedFd,
+    slash: OwnedFd,
+    /// Ids of the mounts that there were.
+    mounts: Vec<u32>,
 }
 
 /// Records jobs with the probes.
@@ -117,9 +133,35 @@ impl ProbeRecorder {
 
 impl Recorder for ProbeRecorder {
     fn open(&self, opening: Opening<'_>) -> Result<Box<dyn Recording>, RecordError> {
-        let root = JobRoot::new(opening.root.as_fd(), opening.slash)
+        let slash = opening
+            .slash
+            .try_clone()
+            .map_err(|error| sentence(format!("cannot keep the client's `/` open: {error}")))?;
+        let mut beginning = Beginning {
+            root: opening.root,
+            slash,
+            mounts: Vec::new(),
+        };
+        let root = JobRoot::new(beginning.root.as_fd(), opening.slash)
             .map_err(sentence)?
             .with_cgroup(opening.cgroup.path().as_os_str().as_bytes());
+        let mnt_ns = fs::metadata(format!("/proc/{}/ns/mnt", opening.client_pid))
+            .map_err(|error| {
+                sentence(format!("cannot tell the client's mount namespace: {error}"))
+            })?
+            .ino();
+        let own = fs::metadata("/proc/self/ns/mnt").is_ok_and(|own| own.ino() == mnt_ns);
+        let mounts = if own {
+            // A client in a chroot is not shown all.
+            Mounts::read(&mountinfo("self")?, b"/")
+        } else {
+            Mounts::read(
+                &mountinfo(&opening.client_pid.to_string())?,
+                root.slash_path(),
+            )
+        };
+        beginning.mounts.extend(mounts.ids());
+        let root = root.with_mounts(mounts.ids());
         let start = opening.start;
         let forms = forms(&root, opening.uid)?;
         let rules = match &start.contract {
@@ -131,11 +173,7 @@ impl Recorder for ProbeRecorder {
             }
             None => None,
         };
-        let mnt_ns = fs::metadata(format!("/proc/{}/ns/mnt", opening.client_pid))
-            .map_err(|error| {
-                sentence(format!("cannot tell the client's mount namespace: {error}"))
-            })?
-            .ino();
+        let probe_set = self.shared.kernel().probes.set();
         let view = JobView {
             rules: rules.clone(),
             contract_path: start.contract_path.as_deref().and_then(pathform::unescape),
@@ -147,6 +185,11 @@ impl Recorder for ProbeRecorder {
                 .collect(),
             slash: root.slash_path().to_vec(),
             mnt_ns: u32::try_from(mnt_ns).unwrap_or(0),
+            places: Places {
+                root: root.root_path().to_vec(),
+                mounts,
+            },
+            probe_set,
             started_ns: opening.began_ns,
             limits: Limits::of_memory(
                 opening.memory.saturating_sub(u64::from(self.ring_bytes)),
@@ -159,7 +202,7 @@ impl Recorder for ProbeRecorder {
         let session = Arc::new(Mutex::new(session));
         let (slot, ring) = self
             .shared
-            .open(opening.cgroup.id(), opening.cgroup.level())
+            .open(opening.cgroup.id(), opening.cgroup.level(), &beginning)
             .map_err(sentence)?;
         let taker = Taker {
             shared: Arc::clone(&self.shared),
@@ -177,6 +220,7 @@ impl Recorder for ProbeRecorder {
                 slot,
                 drain,
                 session,
+                _beginning: beginning,
             }),
             stream: opening.stream,
             // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
@@ -197,7 +241,8 @@ impl Recorder for ProbeRecorder {
     fn facts(&self) -> Facts {
         let kernel = self.shared.kernel();
         Facts {
-            probe_set: kernel.probes.set_name(),
+            probe_set: kernel.probes.set().word(),
+            fallback: kernel.probes.fallback().map(str::to_owned),
             race_free: kernel.probes.race_free(),
             attached: kernel.probes.attached(),
             not_covered: kernel.probes.not_covered(),
@@ -205,6 +250,15 @@ impl Recorder for ProbeRecorder {
             lost: self.shared.lost.load(Ordering::Relaxed),
         }
     }
+}
+
+/// The mounts that a process sees.
+fn mountinfo(process: &str) -> Result<Vec<u8>, RecordError> {
+    fs::read(format!("/proc/{process}/mountinfo")).map_err(|error| {
+        sentence(format!(
+            "cannot read the mounts of process {process}: {error}"
+        ))
+    })
 }
 
 /// How the paths of a job are written.
@@ -251,6 +305,7 @@ struct Open {
     slot: JobSlot,
     drain: Drain<Taker>,
     session: Arc<Mutex<Session>>,
+    _beginning: Beginning,
 }
 
 /// One job's recording.
@@ -295,9 +350,10 @@ impl Recording for ProbeRecording {
             slot,
             drain,
             session,
+            _beginning,
         } = self.open.take().ok_or_else(closed)?;
         // In this order: nothing is written to the ring any more when its end is looked for.
-        let counters = self.shared.close(slot).map_err(sentence)?;
+        let (counters, skipped) = self.shared.close(slot).map_err(sentence)?;
         drop(drain.finish().map_err(sentence)?);
         let mut session = Arc::into_inner(session)
             .ok_or_else(closed)?
@@ -321,12 +377,12 @@ impl Recording for ProbeRecording {
         let record = session.seal(session::Closing {
             counters,
             user_usec: closing.user_usec,
-            probe_set: ProbeSet::Tracepoint,
             race_free,
             unseen: BTreeSet::new(),
             lost: closing
                 .lost
                 .into_iter()
+                .chain([(loss::SKIPPED, skipped)])
                 .map(|(kind, count)| (kind.to_owned(), count))
                 .collect(),
             time_limit: LOOK_PATIENCE,

@@ -12,8 +12,9 @@
 use hashbrown::HashMap;
 
 use crate::{
-    event::{KernelPath, Named, Task},
+    event::{KernelPath, Named, Task, Top},
     look::{At, Look},
+    mounts::{self, Mounts},
     names::{Full, Kind, NameId, Names, Now, Origin, Presence},
     process::Processes,
 };
@@ -28,8 +29,10 @@ pub enum Unresolved {
     Broken,
     /// The base is in no mount tree: the file has no name.
     Nameless,
-    /// The base is in a mount that is not attached to the job's tree.
+    /// The base is in no tree that has names: found by its handle, or its mount is gone.
     Detached,
+    /// The base is on a file system that is not mounted where the job began, or that has no name there.
+    Foreign,
     /// The string goes through a link of `/proc` that only the process itself could follow.
     Magic,
     /// The file system could not say, or what it said does not fit.
@@ -78,6 +81,7 @@ enum Step {
 /// The memory of the resolve stage for one job.
 pub struct Resolver {
     looked: HashMap<NameId, Looked>,
+    places: Places,
     /// Root of the client's tasks.
     slash: NameId,
     proc: NameId,
@@ -85,6 +89,31 @@ pub struct Resolver {
     /// A task of the job has another root than the client. From then on it is not known where an absolute link in a
     /// relative string starts.
     other_root: bool,
+}
+
+/// Where paths of the kernel that do not begin at the global root belong.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The job's root directory, as a path of the job's mount tree.
+    pub root: Vec<u8>,
+    /// The mounts of that tree when the job began.
+    pub mounts: Mounts,
+}
+
+impl Places {
+    /// A path of the job's mount tree.
+    fn find(&self, path: &KernelPath) -> Result<Vec<u8>, Unresolved> {
+        match path.top {
+            Top::Namespace => Ok(path.bytes.clone()),
+            Top::Root => Ok(mounts::join(&self.root, &path.bytes)),
+            Top::Device(device) => self
+                .mounts
+                .locate(device, &path.bytes)
+                .ok_or(Unresolved::Foreign),
+            Top::Internal => Err(Unresolved::Nameless),
+            Top::Nowhere => Err(Unresolved::Detached),
+        }
+    }
 }
 
 /// What one walk needs.
@@ -103,10 +132,11 @@ impl Resolver {
     ///
     /// # Errors
     /// When the bound on names is too small for any name.
-    pub fn new(names: &mut Names, slash: &[u8]) -> Result<Self, Full> {
+    pub fn new(names: &mut Names, slash: &[u8], places: Places) -> Result<Self, Full> {
         let proc = names.path(b"/proc")?;
         Ok(Self {
             looked: HashMap::new(),
+            places,
             slash: names.path(slash)?,
             proc,
             own_proc: names.child(proc, b"self")?,
@@ -127,14 +157,8 @@ impl Resolver {
         if path.broken {
             return Err(Unresolved::Broken);
         }
-        if !path.absolute {
-            return Err(if path.internal {
-                Unresolved::Nameless
-            } else {
-                Unresolved::Detached
-            });
-        }
-        if let Some(below) = path.bytes.strip_prefix(b"/proc/") {
+        let bytes = self.places.find(path)?;
+        if let Some(below) = bytes.strip_prefix(b"/proc/") {
             let end = below
                 .iter()
                 .position(|&byte| byte == b'/')
@@ -146,7 +170,7 @@ impl Resolver {
                 return Ok(names.path(&own)?);
             }
         }
-        Ok(names.path(&path.bytes)?)
+        Ok(names.path(&bytes)?)
     }
 
     /// The name that a call named. `follow` says whether the call acts on what a last symbolic link points to.

@@ -22,12 +22,12 @@ use hashbrown::HashMap;
 
 use crate::{
     columns::{self, Columns},
-    event::{Event, Fact, KernelPath, Named, Task},
+    event::{Event, Fact, KernelPath, Named, Task, Top},
     look::Look,
     loss,
     names::{Full, NameId, Names},
     process::{ImageId, Processes, Program},
-    resolve::{Resolver, Unresolved},
+    resolve::{Places, Resolver, Unresolved},
     seen::{Moment, Op, Seen},
     sockets::Sockets,
     told::{Backlog, Told, What},
@@ -35,11 +35,13 @@ use crate::{
     writes::{Ground, Writes},
 };
 
+use attempts::Attempts;
+
 /// Blind spots that are found here, beside those of `UNSEEN_NAMES`.
 const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
 const UNSEEN_PTRACE: &str = "ptrace";
 const UNSEEN_CORE_DUMP: &str = "core_dump";
-const UNSEEN_EXCHANGE: &str = "exchange";
+const UNSEEN_MOUNT_NAMESPACE: &str = "mount_namespace";
 
 /// In an exit code: the kernel wrote a core (wait(2), `WCOREDUMP`).
 const CORE_DUMPED: u32 = 0x80;
@@ -83,6 +85,10 @@ pub struct JobView {
     pub slash: Vec<u8>,
     /// Inode number of the client's mount namespace.
     pub mnt_ns: u32,
+    /// Where paths begin that the kernel does not give from the global root.
+    pub places: Places,
+    /// The probes in use.
+    pub probe_set: ProbeSet,
     /// When the job began, nanoseconds since boot.
     pub started_ns: u64,
     /// Bounds on memory.
@@ -95,9 +101,7 @@ pub struct Closing {
     pub counters: wire::Counters,
     /// User CPU time of the job's cgroup, in microseconds (`cpu.stat`).
     pub user_usec: u64,
-    /// The probes in use.
-    pub probe_set: ProbeSet,
-    /// What they recorded is what the kernel used, even against a hostile thread.
+    /// What the probes recorded is what the kernel used, even against a hostile thread.
     pub race_free: bool,
     /// Further blind spots.
     pub unseen: BTreeSet<String>,
@@ -144,8 +148,10 @@ pub struct Session {
     contract: Option<ContractFile>,
     temp_dirs: Vec<NameId>,
     mnt_ns: u32,
+    probe_set: ProbeSet,
     started_ns: u64,
     ground: Ground,
+    attempts: Attempts,
     processes: Processes,
     writes: Writes,
     sockets: Sockets,
@@ -177,11 +183,13 @@ impl Session {
             temp_dirs,
             slash,
             mnt_ns,
+            places,
+            probe_set,
             started_ns,
             limits,
         } = view;
         let mut names = Names::new(limits.names, limits.bytes);
-        let mut resolver = Resolver::new(&mut names, &slash)?;
+        let mut resolver = Resolver::new(&mut names, &slash, places)?;
         let processes = Processes::new(limits.bytes);
         let mut temp = Vec::with_capacity(temp_dirs.len() + 3);
         for path in [&b"/tmp"[..], b"/var/tmp", b"/dev/shm"] {
@@ -196,7 +204,7 @@ impl Session {
         let contract = contract_path.map(|path| {
             let base = KernelPath {
                 bytes: slash,
-                absolute: true,
+                top: Top::Namespace,
                 ..KernelPath::default()
             };
             let named = Named {
@@ -229,8 +237,10 @@ impl Session {
             contract,
             temp_dirs: temp,
             mnt_ns,
+            probe_set,
             started_ns,
             ground: Ground { names, resolver },
+            attempts: Attempts::default(),
             processes,
             writes: Writes::new(limits.names),
             sockets: Sockets::new(limits.names),
@@ -257,7 +267,7 @@ impl Session {
             self.lose(loss::EVENTS);
             return None;
         }
-        let kind = event.kind();
+        let mut kind = event.kind();
         let Event {
             time_ns,
             task,
@@ -280,10 +290,26 @@ impl Session {
         let mut by = moment.by;
         let (op, what) = match fact {
             Fact::File(file) => self.file(scene, &file),
+            Fact::Name(name) if name.attempt => {
+                if !self.attempts.names(&task, name) {
+                    self.lose(loss::MEMORY);
+                }
+                return None;
+            }
             Fact::Name(name) => self.name(scene, &name),
+            Fact::Done(op) => {
+                // None when its record was lost, which was counted.
+                let name = self.attempts.done(&task, op)?;
+                kind = wire::KIND_NAME;
+                self.name(scene, &name)
+            }
             Fact::Inet(inet) => self.inet(scene, &inet),
             Fact::Unix(unix) => self.unix(scene, unix),
             Fact::Socket(socket) => self.socket(scene, &socket),
+            Fact::Exec(exec) if exec.attempt => {
+                self.script(scene, &exec);
+                return None;
+            }
             Fact::Exec(exec) => {
                 by = self.exec(scene, &exec);
                 (Op::Exec, What::Program)
@@ -297,8 +323,9 @@ impl Session {
             }
             Fact::Exit { code } => {
                 self.processes.exited(&task);
-                // The kernel wrote the file itself, without a system call of the job.
-                if code & CORE_DUMPED != 0 {
+                self.attempts.exited(&task);
+                // The kernel opened the file itself, without a system call of the job.
+                if code & CORE_DUMPED != 0 && self.probe_set == ProbeSet::Tracepoint {
                     self.unsee(UNSEEN_CORE_DUMP, &moment);
                 }
                 (Op::Exit, What::Nothing)
@@ -400,7 +427,7 @@ impl Session {
     /// Ends the recording: looks at which names exist now, and says what the job did.
     #[must_use]
     pub fn seal(mut self, closing: Closing) -> Record {
-        let mut recording = Recording::empty(closing.probe_set, closing.race_free);
+        let mut recording = Recording::empty(self.probe_set, closing.race_free);
         recording.cpu_sec = closing.user_usec / 1_000_000;
         let counts = columns::counts(&closing.counters, self.decoded, self.rejected);
         columns::kernel_losses(&mut recording, &closing.counters, &counts);
@@ -410,6 +437,7 @@ impl Session {
 
         *self.lost.entry(loss::UNRESOLVED).or_default() +=
             self.writes.follow_links() + self.writes.doubts();
+        self.writes.put_nothing_aside(&self.ground.names);
         self.contract_written();
         let unseen = std::mem::take(&mut self.unseen);
         recording.coverage.unseen.extend(closing.unseen);
@@ -507,6 +535,7 @@ impl Session {
             Unresolved::Full => self.lose(loss::MEMORY),
             // Counted with the event.
             Unresolved::Broken if scene.damaged => {}
+            Unresolved::Foreign => self.unsee(UNSEEN_MOUNT_NAMESPACE, &scene.moment),
             Unresolved::Broken | Unresolved::Detached | Unresolved::Magic | Unresolved::Look => {
                 self.lose(loss::UNRESOLVED);
             }
@@ -536,10 +565,22 @@ impl Session {
         resolver.name(names, &**look, processes, scene.task, named, follow)
     }
 
+    /// Why a task may see other mounts than there were when the job began, if it may.
+    fn other_mounts(&self, scene: Scene<'_>) -> Option<&'static str> {
+        let mount = UNSEEN_NAMES[wire::UNSEEN_MOUNT as usize];
+        if scene.elsewhere {
+            Some(UNSEEN_MOUNT_NAMESPACE)
+        } else {
+            self.unseen.contains_key(mount).then_some(mount)
+        }
+    }
+
     /// The name that a call named, when it can be told.
     fn resolve(&mut self, scene: Scene<'_>, named: &Named, follow: bool) -> Option<NameId> {
-        if scene.elsewhere || named.base.foreign {
-            self.lose(loss::MOUNT_NAMESPACE);
+        if may_cross(named, follow)
+            && let Some(why) = self.other_mounts(scene)
+        {
+            self.unsee(why, &scene.moment);
             return None;
         }
         match self.try_resolve(scene, named, follow) {
@@ -553,10 +594,6 @@ impl Session {
 
     /// The name at a path that the kernel gave, when it can be told.
     fn kernel_path(&mut self, scene: Scene<'_>, path: &KernelPath) -> Option<NameId> {
-        if path.foreign || scene.elsewhere && (path.absolute || !path.internal) {
-            self.lose(loss::MOUNT_NAMESPACE);
-            return None;
-        }
         let Ground { names, resolver } = &mut self.ground;
         match resolver.kernel_path(names, &self.processes, path) {
             Ok(name) => Some(name),
@@ -654,6 +691,12 @@ impl Session {
     }
 }
 
+/// Whether what a string leads to depends on the mounts that its task sees: it passes a directory or a link.
+fn may_cross(named: &Named, follow: bool) -> bool {
+    !named.string.is_empty() && (follow || named.string.contains(&b'/') || named.string == b"..")
+}
+
+mod attempts;
 mod files;
 mod network;
 mod running;

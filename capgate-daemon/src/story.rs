@@ -18,9 +18,11 @@ use capgate_common::{
 use crate::{
     event::{
         Event, Exec, Fact, File, FileId, Inet, InetOp, KernelPath, Membership, Name, NameOp, Named,
-        Socket, SocketOp, Task, Unix,
+        Socket, SocketOp, Task, Top, Unix,
     },
     look::{At, End, Look, Netns},
+    mounts::Mounts,
+    resolve::Places,
     session::{Closing, JobView, Limits, Record, Session},
 };
 
@@ -150,7 +152,7 @@ fn absolute(name: &str) -> Vec<u8> {
 pub(crate) fn kernel_path(path: &str) -> KernelPath {
     KernelPath {
         bytes: absolute(path),
-        absolute: true,
+        top: Top::Namespace,
         ..KernelPath::default()
     }
 }
@@ -231,6 +233,7 @@ impl Teller {
         let name = |op, first: Named, second: Named, arg| {
             Some(Fact::Name(Name {
                 op,
+                attempt: false,
                 arg,
                 first,
                 second,
@@ -353,6 +356,9 @@ impl Teller {
             }
             "exec" | "script" => Some(Fact::Exec(Exec {
                 exe: kernel_path(word(1)),
+                attempt: false,
+                first: false,
+                was: 0,
                 id: FileId {
                     dev: 8,
                     ino: 1,
@@ -449,6 +455,11 @@ pub(crate) fn view() -> JobView {
         temp_dirs: Vec::new(),
         slash: b"/".to_vec(),
         mnt_ns: MNT_NS,
+        places: Places {
+            root: b"/repo".to_vec(),
+            mounts: Mounts::read(b"1 1 0:1 / / rw - ext4 none rw", b"/"),
+        },
+        probe_set: ProbeSet::Tracepoint,
         started_ns: START,
         limits: Limits::of_memory(64 << 20, 1_000_000),
     }
@@ -462,7 +473,6 @@ pub(crate) fn closing(emitted: u64) -> Closing {
     Closing {
         counters,
         user_usec: 2_900_000,
-        probe_set: ProbeSet::Tracepoint,
         race_free: false,
         unseen: BTreeSet::new(),
         lost: BTreeMap::new(),

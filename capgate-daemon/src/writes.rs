@@ -50,6 +50,8 @@ pub struct Writes {
     moved_from: HashMap<NameId, NameId>,
     /// Names of which it is not known what was there before, and others of the same kind: one replaced the other.
     alike: HashMap<NameId, NameId>,
+    /// A name that no file can have, where one of two things that change places is meanwhile.
+    aside: Option<NameId>,
     /// Earlier names that may have been resolved wrongly, see [`Resolver::changed`].
     doubts: u64,
     /// Most members of the sets above.
@@ -72,6 +74,7 @@ impl Writes {
             moved_to: HashMap::new(),
             moved_from: HashMap::new(),
             alike: HashMap::new(),
+            aside: None,
             doubts: 0,
             limit,
         }
@@ -364,6 +367,20 @@ impl Writes {
         unknown
     }
 
+    /// Forgets what was put aside while two names changed places. No event comes after this.
+    pub fn put_nothing_aside(&mut self, names: &Names) {
+        let Some(aside) = self.aside.take() else {
+            return;
+        };
+        self.touches.retain(|touch| {
+            touch.name != aside && !names.ancestors(touch.name).any(|above| above == aside)
+        });
+        self.index.fill(NONE);
+        for (slot, touch) in (0..).zip(&self.touches) {
+            self.index[touch.name.index()] = slot;
+        }
+    }
+
     /// Every name that was written, grouped by directory: what [`Writes::conclude`] must know the end of.
     #[must_use]
     pub fn by_directory(&self, names: &Names) -> Vec<(NameId, Vec<NameId>)> {
@@ -429,6 +446,5 @@ fn was(kind: Kind) -> Was {
 #[cfg(test)]
 mod model;
 mod renames;
-pub(crate) use renames::RENAME_EXCHANGE;
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,19 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf, process::Command};
+use std::{
+    fs,
+    os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+    path::PathBuf,
+    process::Command,
+};
 
 use capgate_common::event::Counters;
 use capgate_daemon::{
     decode::DecodeError,
     drain::{self, Take},
-    event::{Event, Fact, InetOp, Membership, Named},
-    probes::{ProbeChoice, Probes},
+    event::{Event, Fact, InetOp, Membership, Named, Top},
+    probes::{At, ProbeChoice, Probes},
 };
 
 /// Where cgroup2 is mounted.
@@ -63,7 +68,6 @@ impl Take for List {
 struct Recorded {
     events: Vec<Event>,
     counters: Counters,
-    dir: PathBuf,
     _temporary: tempfile::TempDir,
 }
 
@@ -82,7 +86,15 @@ fn record(name: &str, ring_bytes: u32, script: &str) -> Recorded {
     );
     let id = fs::metadata(&cgroup.0).unwrap().ino();
     probes.attach().unwrap_or_else(|e| panic!("{e}"));
-    let (slot, ring) = probes.open_job(id, 1).unwrap();
+    let (root, slash) = (fs::File::open(&dir).unwrap(), fs::File::open("/").unwrap());
+    let at = At {
+        root: root.as_fd(),
+        slash: slash.as_fd(),
+        mounts: &[],
+    };
+    let (slot, ring) = probes
+        .open_job(id, 1, &at)
+        .unwrap_or_else(|e| panic!("{e}"));
     let drain = drain::spawn(
         ring,
         List {
@@ -103,6 +115,7 @@ fn record(name: &str, ring_bytes: u32, script: &str) -> Recorded {
     assert!(status.success(), "{status}");
     probes.close_scope(&slot).unwrap();
     let counters = probes.counters(&slot).unwrap();
+    assert_eq!(probes.skipped_since(&slot).unwrap(), 0);
     let drained = drain.finish().unwrap();
     assert_eq!(drained.taker.rejected, []);
     assert_eq!(drained.received, drained.decoded + drained.rejected);
@@ -122,7 +135,6 @@ fn record(name: &str, ring_bytes: u32, script: &str) -> Recorded {
     Recorded {
         events: drained.taker.events,
         counters,
-        dir,
         _temporary: temporary,
     }
 }
@@ -134,9 +146,9 @@ impl Recorded {
             .iter()
             .filter_map(|event| match &event.fact {
                 Fact::File(file) => {
-                    let path = PathBuf::from(String::from_utf8(file.path.bytes.clone()).unwrap());
-                    let below = path.strip_prefix(&self.dir).ok()?;
-                    Some((below.display().to_string(), file.created, file.truncate))
+                    let path = String::from_utf8(file.path.bytes.clone()).unwrap();
+                    let below = path.strip_prefix('/').unwrap().to_owned();
+                    (file.path.top == Top::Root).then_some((below, file.created, file.truncate))
                 }
                 _ => None,
             })
@@ -145,25 +157,20 @@ impl Recorded {
 
     /// Name operations as `op base string [base string]`, the job's directory written as `.`.
     fn names(&self) -> Vec<String> {
-        let dir = self.dir.display().to_string();
         self.events
             .iter()
             .filter_map(|event| match &event.fact {
                 Fact::Name(name) => {
                     let show = |named: &Named| {
-                        format!(
-                            "{} {}",
-                            String::from_utf8_lossy(&named.base.bytes),
-                            String::from_utf8_lossy(&named.string)
-                        )
+                        let base = String::from_utf8_lossy(&named.base.bytes);
+                        let base = match named.base.top {
+                            Top::Root => format!(".{}", base.trim_end_matches('/')),
+                            _ => base.into_owned(),
+                        };
+                        format!("{base} {}", String::from_utf8_lossy(&named.string))
                     };
-                    let text = format!(
-                        "{:?} {} | {}",
-                        name.op,
-                        show(&name.first),
-                        show(&name.second)
-                    );
-                    Some(text.replace(&dir, "."))
+                    let (first, second) = (show(&name.first), show(&name.second));
+                    Some(format!("{:?} {first} | {second}", name.op))
                 }
                 _ => None,
             })
@@ -306,10 +313,10 @@ P
             "Listen ::1"
         ]
     );
-    let peer = job.dir.join("sock").display().to_string().into_bytes();
     assert!(job.events.iter().any(|event| matches!(
         &event.fact,
-        Fact::Unix(unix) if unix.connect && unix.peer.as_ref().is_some_and(|p| p.bytes == peer)
+        Fact::Unix(unix) if unix.connect
+            && unix.peer.as_ref().is_some_and(|p| p.top == Top::Root && p.bytes == b"/sock")
     )));
 }
 

@@ -47,25 +47,25 @@ macro_rules! count {
 
 /// A fact is to be recorded.
 #[inline(always)]
-pub(crate) fn attempted<const KIND: u16>(slot: u32) {
+pub fn attempted<const KIND: u16>(slot: u32) {
     count!(slot, attempted, KIND);
 }
 
 /// A fact was recorded already.
 #[inline(always)]
-pub(crate) fn deduplicated<const KIND: u16>(slot: u32) {
+pub fn deduplicated<const KIND: u16>(slot: u32) {
     count!(slot, deduplicated, KIND);
 }
 
 /// A fact could not be recorded.
 #[inline(always)]
-pub(crate) fn lost<const KIND: u16>(slot: u32) {
+pub fn lost<const KIND: u16>(slot: u32) {
     count!(slot, lost, KIND);
 }
 
 /// Sends `len` bytes at `record`, and counts what became of them.
 #[inline(always)]
-pub(crate) fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
+pub fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
     const { assert!((KIND as usize) < KINDS) };
     let Some(counters) = COUNTERS.get_ptr_mut(slot) else {
         return;
@@ -100,7 +100,7 @@ pub(crate) fn send<const KIND: u16>(slot: u32, record: *const u8, len: u64) {
 
 /// Sends a record without variable data from the stack.
 #[inline(always)]
-pub(crate) fn send_fixed<T, const KIND: u16>(slot: u32, record: &T) {
+pub fn send_fixed<T, const KIND: u16>(slot: u32, record: &T) {
     attempted::<KIND>(slot);
     send::<KIND>(
         slot,
@@ -111,7 +111,7 @@ pub(crate) fn send_fixed<T, const KIND: u16>(slot: u32, record: &T) {
 
 /// The head of a record of the current task.
 #[inline(always)]
-pub(crate) fn header(kind: u16) -> Header {
+pub fn header(kind: u16) -> Header {
     let (tgid, tid) = kernel::ids();
     Header {
         kind,
@@ -129,7 +129,7 @@ pub(crate) fn header(kind: u16) -> Header {
 
 /// Reports a blind spot, once for each job and `what`.
 #[inline(always)]
-pub(crate) fn unseen(slot: u32, what: u32, arg: u64) {
+pub fn unseen(slot: u32, what: u32, arg: u64) {
     let Some(counters) = COUNTERS.get_ptr_mut(slot) else {
         return;
     };

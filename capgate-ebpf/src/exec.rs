@@ -1,8 +1,10 @@
 //! Programs that start.
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use capgate_common::{
-    event::{EXEC_ARGV_CUT, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named, PATH_FAULT, Walked},
+    event::{
+        EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named,
+        PATH_FAULT, Walked,
+    },
     limits::ARGV_CAP,
 };
 
@@ -10,30 +12,70 @@ use crate::{
     emit,
     kernel::{self, Address, offset},
     name::cwd_or_root,
-    record::{Draft, Exec},
+    record::{Draft, Exec, Owner},
     scope,
 };
 
-/// Kernel: `trace_sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`.
-#[btf_tracepoint(function = "sched_process_exec")]
-pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
-    if let Some(slot) = scope::current() {
-        // A thread that executes takes the number of its process, and its own ends without an exit.
-        let was = ctx.arg::<u64>(1) as u32;
-        if was != kernel::ids().0 {
-            scope::thread_ended(was);
-        }
-        emit::attempted::<KIND_EXEC>(slot);
-        if try_exec(slot, Address(ctx.arg::<u64>(2))).is_none() {
-            emit::lost::<KIND_EXEC>(slot);
-        }
+/// The current task runs another program now; it was thread `was`.
+#[inline(always)]
+pub fn executed(was: u32, program: Address) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    // A thread that executes takes the number of its process, and its own ends without an exit.
+    if was != kernel::ids().0 {
+        scope::thread_ended(was);
     }
-    0
+    emit::attempted::<KIND_EXEC>(slot);
+    if try_exec(slot, was, program).is_none() {
+        emit::lost::<KIND_EXEC>(slot);
+    }
+}
+
+/// The kernel is about to look for what runs a file of this `struct linux_binprm`: recorded when that is a script, whose
+/// first bytes it has read.
+#[inline(always)]
+pub fn checked<O: Owner>(program: Address) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let begins: [u8; 2] = program.read(offset!(linux_binprm_buf)).unwrap_or_default();
+    if begins != *b"#!" {
+        return;
+    }
+    emit::attempted::<KIND_EXEC>(slot);
+    if try_check::<O>(slot, program).is_none() {
+        emit::lost::<KIND_EXEC>(slot);
+    }
 }
 
 #[inline(always)]
-fn try_exec(slot: u32, program: Address) -> Option<()> {
-    let mut draft = Draft::<Exec, ExecRecord>::new()?;
+fn try_check<O: Owner>(slot: u32, program: Address) -> Option<()> {
+    let mut draft = Draft::<O, ExecRecord>::new(slot)?;
+    let file = program.follow(offset!(linux_binprm_file))?;
+    let inode = file.follow(offset!(file_f_inode))?;
+    let first = program.follow(offset!(linux_binprm_filename))?
+        == program.follow(offset!(linux_binprm_interp))?;
+    let exe = draft.walk(file.at(offset!(file_f_path)));
+    let record = ExecRecord {
+        header: emit::header(KIND_EXEC),
+        ino: inode.read(offset!(inode_i_ino))?,
+        dev: inode
+            .follow(offset!(inode_i_sb))?
+            .read(offset!(super_block_s_dev))?,
+        how: EXEC_ATTEMPT | if first { EXEC_FIRST } else { 0 },
+        argv_len: 0,
+        exe,
+        name: Named::default(),
+        was: 0,
+    };
+    draft.send::<KIND_EXEC>(record);
+    Some(())
+}
+
+#[inline(always)]
+fn try_exec(slot: u32, was: u32, program: Address) -> Option<()> {
+    let mut draft = Draft::<Exec, ExecRecord>::new(slot)?;
     let task = kernel::current();
     let file = program.follow(offset!(linux_binprm_file))?;
     let inode = file.follow(offset!(file_f_inode))?;
@@ -64,11 +106,9 @@ fn try_exec(slot: u32, program: Address) -> Option<()> {
         argv_len,
         exe,
         name: Named { base, len, flags },
-        pad: 0,
+        was,
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_EXEC>(slot);
+    draft.send::<KIND_EXEC>(record);
     Some(())
 }
 

@@ -9,10 +9,11 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, file_of, offset},
+    kernel::{self, Address, Typed, file_of, offset},
     process,
-    record::{Draft, Syscall},
-    syscall::Regs,
+    record::{Draft, Owner, Syscall},
+    regs::Regs,
+    scope,
 };
 
 /// `FMODE_WRITE`, `FMODE_PATH`, `FMODE_CREATED` (include/linux/fs.h).
@@ -20,11 +21,11 @@ const FMODE_WRITE: u32 = 1 << 1;
 const FMODE_PATH: u32 = 1 << 14;
 const FMODE_CREATED: u32 = 1 << 20;
 /// `O_TRUNC` (include/uapi/asm-generic/fcntl.h).
-const O_TRUNC: u64 = 0o1000;
+pub const O_TRUNC: u64 = 0o1000;
 
 /// A call that returned a descriptor.
 #[inline(always)]
-pub(crate) fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
+pub fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
     if class == class::GETFD {
         process::reached(slot, PTRACE_GETFD, 0);
     }
@@ -42,7 +43,7 @@ pub(crate) fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
         FILE_OPEN
     };
     match file_of(fd) {
-        Some(file) => record(slot, file, flags, op),
+        Some(file) => record_here(slot, file, flags, op),
         // Another thread closed it already, or the tables cannot be read: which file it was is not known.
         None => {
             emit::attempted::<KIND_FILE>(slot);
@@ -51,9 +52,50 @@ pub(crate) fn opened(class: u8, slot: u32, regs: Regs, fd: u32) {
     }
 }
 
-/// Records a file when the job may change it.
 #[inline(never)]
-fn record(slot: u32, file: Address, open_flags: u64, op: u16) {
+fn record_here(slot: u32, file: Address, open_flags: u64, op: u16) {
+    record::<Syscall>(slot, file, open_flags, op);
+}
+
+/// The kernel is about to open a file, for the current task's job if it has one. Once for each open: what overlayfs opens
+/// below, for itself, is left out.
+#[inline(always)]
+pub fn opening<O: Owner>(file: Typed) {
+    let mode: u32 = file.load(offset!(file_f_mode));
+    let flags: u32 = file.load(offset!(file_f_flags));
+    if mode & (FMODE_WRITE | FMODE_CREATED) == 0 && u64::from(flags) & O_TRUNC == 0 {
+        return;
+    }
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let file = Address::of(file);
+    if is_of_a_layer(file) != Some(true) {
+        record::<O>(slot, file, u64::from(flags), FILE_OPEN);
+    }
+}
+
+/// Whether overlayfs opens a file of a layer: through a mount of no namespace, or on kernels before 6.5 by its own name with the layer's inode.
+#[inline(always)]
+fn is_of_a_layer(file: Address) -> Option<bool> {
+    let [mount, dentry] = file.read::<[Address; 2]>(offset!(file_f_path))?;
+    let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+    let namespace: Address = mount.read(offset!(mount_mnt_ns))?;
+    let inode: Address = dentry.read(offset!(dentry_d_inode))?;
+    Some(namespace.is_error() || inode != file.read::<Address>(offset!(file_f_inode))?)
+}
+
+/// The current task gets a file from another process.
+#[inline(always)]
+pub fn receiving<O: Owner>(file: Address) {
+    if let Some(slot) = scope::current() {
+        record::<O>(slot, file, 0, FILE_RECEIVED);
+    }
+}
+
+/// Records a file when the job may change it.
+#[inline(always)]
+fn record<O: Owner>(slot: u32, file: Address, open_flags: u64, op: u16) {
     let Some(mode) = file.read::<u32>(offset!(file_f_mode)) else {
         emit::attempted::<KIND_FILE>(slot);
         emit::lost::<KIND_FILE>(slot);
@@ -78,14 +120,14 @@ fn record(slot: u32, file: Address, open_flags: u64, op: u16) {
         return;
     }
     emit::attempted::<KIND_FILE>(slot);
-    if try_record(slot, file, op, how).is_none() {
+    if try_record::<O>(slot, file, op, how).is_none() {
         emit::lost::<KIND_FILE>(slot);
     }
 }
 
 #[inline(always)]
-fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
-    let mut draft = Draft::<Syscall, FileRecord>::new()?;
+fn try_record<O: Owner>(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
+    let mut draft = Draft::<O, FileRecord>::new(slot)?;
     let inode = file.follow(offset!(file_f_inode))?;
     let path = draft.walk(file.at(offset!(file_f_path)));
     let front = draft.front(inode)?;
@@ -104,9 +146,7 @@ fn try_record(slot: u32, file: Address, op: u16, how: u16) -> Option<()> {
         rdev: front.member(offset!(inode_i_rdev))?,
         pad: 0,
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_FILE>(slot);
+    draft.send::<KIND_FILE>(record);
     Some(())
 }
 
@@ -122,9 +162,9 @@ const HEADERS: u32 = 4;
 /// `struct user_msghdr` (include/linux/socket.h) and `struct cmsghdr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct MessageHeader {
-    pub(crate) name: u64,
-    pub(crate) name_len: u32,
+pub struct MessageHeader {
+    pub name: u64,
+    pub name_len: u32,
     pad: u32,
     iov: u64,
     iov_len: u64,
@@ -156,7 +196,7 @@ extern "C" fn receive_one(index: u64, received: *mut Received) -> i64 {
         return 1;
     }
     match kernel::user::<u32>(received.list + index * 4).and_then(file_of) {
-        Some(file) => record(received.slot, file, 0, FILE_RECEIVED),
+        Some(file) => record_here(received.slot, file, 0, FILE_RECEIVED),
         None => emit::unseen(received.slot, UNSEEN_FD, 1),
     }
     0
@@ -164,7 +204,7 @@ extern "C" fn receive_one(index: u64, received: *mut Received) -> i64 {
 
 /// recvmsg: descriptors that came along.
 #[inline(always)]
-pub(crate) fn received(slot: u32, regs: Regs) {
+pub fn received(slot: u32, regs: Regs) {
     let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else {
         return;
     };
@@ -216,7 +256,7 @@ pub(crate) fn received(slot: u32, regs: Regs) {
 
 /// recvmmsg: control data is not followed through a list; that some came is said.
 #[inline(always)]
-pub(crate) fn received_many(slot: u32, regs: Regs, ret: i64) {
+pub fn received_many(slot: u32, regs: Regs, ret: i64) {
     let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else {
         return;
     };

@@ -46,48 +46,60 @@ macro_rules! offset {
 pub(crate) use offset;
 
 #[inline(always)]
-pub(crate) fn offsets() -> &'static Offsets {
+pub fn offsets() -> &'static Offsets {
     &OFFSETS
 }
 
 #[inline(always)]
-pub(crate) fn io_uring_ops() -> bool {
+pub fn io_uring_ops() -> bool {
     frozen!(IO_URING_OPS) != 0
 }
 
 #[inline(always)]
-pub(crate) fn wake_bytes() -> u64 {
+pub fn wake_bytes() -> u64 {
     frozen!(WAKE_BYTES)
 }
 
 #[inline(always)]
-pub(crate) fn look_mask() -> u64 {
+pub fn look_mask() -> u64 {
     frozen!(LOOK_MASK)
 }
 
 /// A kernel address. Nothing is assumed about it: every read goes through a helper that may fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct Address(pub(crate) u64);
+pub struct Address(pub u64);
 
 impl Address {
-    pub(crate) const NULL: Self = Self(0);
+    pub const NULL: Self = Self(0);
+
+    /// Where a typed pointer points.
+    #[inline(always)]
+    pub fn of(typed: Typed) -> Self {
+        Self(typed.0 as u64)
+    }
+
+    /// Whether it is an error number: `IS_ERR_VALUE` (include/linux/err.h).
+    #[inline(always)]
+    pub fn is_error(self) -> bool {
+        self.0 >= -4095i64 as u64
+    }
 
     #[inline(always)]
-    pub(crate) fn at(self, offset: usize) -> Self {
+    pub fn at(self, offset: usize) -> Self {
         Self(self.0.wrapping_add(offset as u64))
     }
 
     /// Reads a value of plain bytes at this address plus `offset`.
     #[inline(always)]
-    pub(crate) fn read<T: Copy>(self, offset: usize) -> Option<T> {
+    pub fn read<T: Copy>(self, offset: usize) -> Option<T> {
         // SAFETY: the helper checks the address and fails where nothing is mapped; T is plain bytes.
         unsafe { bpf_probe_read_kernel(self.at(offset).0 as *const T) }.ok()
     }
 
     /// Follows the pointer at `offset`; `None` when unreadable or null.
     #[inline(always)]
-    pub(crate) fn follow(self, offset: usize) -> Option<Self> {
+    pub fn follow(self, offset: usize) -> Option<Self> {
         let next = self.read::<Self>(offset)?;
         if next == Self::NULL { None } else { Some(next) }
     }
@@ -95,13 +107,13 @@ impl Address {
 
 /// Reads plain bytes from the current task's user memory.
 #[inline(always)]
-pub(crate) fn user<T: Copy>(address: u64) -> Option<T> {
+pub fn user<T: Copy>(address: u64) -> Option<T> {
     // SAFETY: the helper checks the address and fails where nothing is mapped; T is plain bytes.
     unsafe { bpf_probe_read_user(address as *const T) }.ok()
 }
 
 #[inline(always)]
-pub(crate) fn current() -> Address {
+pub fn current() -> Address {
     // SAFETY: the helper has no preconditions.
     Address(unsafe { bpf_get_current_task() } as u64)
 }
@@ -109,39 +121,39 @@ pub(crate) fn current() -> Address {
 /// A kernel pointer whose type the verifier knows, from BTF: loads through it are plain instructions, several
 /// times cheaper than a helper. A load from a bad address gives 0 (the kernel's exception table sees to it).
 #[derive(Clone, Copy)]
-pub(crate) struct Typed(*const u8);
+pub struct Typed(*const u8);
 
 impl Typed {
     /// The current task.
     #[inline(always)]
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         // SAFETY: the helper has no preconditions.
         Self(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
     /// An argument of a tracepoint.
     #[inline(always)]
-    pub(crate) fn argument(pointer: *const u8) -> Self {
+    pub fn argument(pointer: *const u8) -> Self {
         Self(pointer)
     }
 
     /// The member at `offset`. Volatile, since the compiler must not turn two loads into one of another width.
     #[inline(always)]
-    pub(crate) fn load<T: Copy>(self, offset: usize) -> T {
+    pub fn load<T: Copy>(self, offset: usize) -> T {
         // SAFETY: the verifier checks offset and width against the struct's type.
         unsafe { core::ptr::read_volatile(self.0.add(offset).cast()) }
     }
 
     /// Follows the pointer at `offset`, whose type the verifier knows too.
     #[inline(always)]
-    pub(crate) fn next(self, offset: usize) -> Self {
+    pub fn next(self, offset: usize) -> Self {
         Self(self.load(offset))
     }
 }
 
 /// `current->files->fdt->fd[fd]`, a `struct file`.
 #[inline(always)]
-pub(crate) fn file_of(fd: u32) -> Option<Address> {
+pub fn file_of(fd: u32) -> Option<Address> {
     let table = Typed::current()
         .next(offset!(task_struct_files))
         .next(offset!(files_struct_fdt));
@@ -155,7 +167,7 @@ pub(crate) fn file_of(fd: u32) -> Option<Address> {
 
 /// The `struct sock` behind a descriptor that is known to be a socket.
 #[inline(always)]
-pub(crate) fn sock_of(fd: u32) -> Option<Sock> {
+pub fn sock_of(fd: u32) -> Option<Sock> {
     let socket = file_of(fd)?.follow(offset!(file_private_data))?;
     let sock = socket.follow(offset!(socket_sk))?;
     Some(Sock(sock))
@@ -163,27 +175,27 @@ pub(crate) fn sock_of(fd: u32) -> Option<Sock> {
 
 /// A `struct sock`.
 #[derive(Clone, Copy)]
-pub(crate) struct Sock(pub(crate) Address);
+pub struct Sock(pub Address);
 
 impl Sock {
     #[inline(always)]
-    pub(crate) fn family(self) -> Option<u16> {
+    pub fn family(self) -> Option<u16> {
         self.0.read(offset!(sock_common_skc_family))
     }
 
     #[inline(always)]
-    pub(crate) fn sock_type(self) -> u16 {
+    pub fn sock_type(self) -> u16 {
         self.0.read(offset!(sock_sk_type)).unwrap_or(0)
     }
 
     #[inline(always)]
-    pub(crate) fn protocol(self) -> u16 {
+    pub fn protocol(self) -> u16 {
         self.0.read(offset!(sock_sk_protocol)).unwrap_or(0)
     }
 
     /// `net.net_cookie` of the socket's namespace, 0 when unreadable.
     #[inline(always)]
-    pub(crate) fn netns(self) -> u64 {
+    pub fn netns(self) -> u64 {
         self.0
             .follow(offset!(sock_common_skc_net))
             .and_then(|net| net.read(offset!(net_net_cookie)))
@@ -193,7 +205,7 @@ impl Sock {
 
 /// Inode number of the current task's mount namespace, 0 when unreadable.
 #[inline(always)]
-pub(crate) fn mnt_ns() -> u32 {
+pub fn mnt_ns() -> u32 {
     Typed::current()
         .next(offset!(task_struct_nsproxy))
         .next(offset!(nsproxy_mnt_ns))
@@ -202,7 +214,7 @@ pub(crate) fn mnt_ns() -> u32 {
 
 /// The current task's `struct mnt_namespace`, to be compared only.
 #[inline(always)]
-pub(crate) fn mount_namespace() -> u64 {
+pub fn mount_namespace() -> Address {
     Typed::current()
         .next(offset!(task_struct_nsproxy))
         .load(offset!(nsproxy_mnt_ns))
@@ -210,7 +222,7 @@ pub(crate) fn mount_namespace() -> u64 {
 
 /// When the current task's process began, nanoseconds since boot; 0 when unreadable.
 #[inline(always)]
-pub(crate) fn process_start() -> u64 {
+pub fn process_start() -> u64 {
     Typed::current()
         .next(offset!(task_struct_group_leader))
         .load(offset!(task_struct_start_boottime))
@@ -218,7 +230,7 @@ pub(crate) fn process_start() -> u64 {
 
 /// Process and thread id of the current task, in the initial pid namespace.
 #[inline(always)]
-pub(crate) fn ids() -> (u32, u32) {
+pub fn ids() -> (u32, u32) {
     let task = Typed::current();
     (
         task.load(offset!(task_struct_tgid)),
@@ -226,19 +238,28 @@ pub(crate) fn ids() -> (u32, u32) {
     )
 }
 
+/// Whether the current task names processes by the numbers that the kernel knows them by.
+#[inline(always)]
+pub fn is_in_first_pid_namespace() -> bool {
+    Typed::current()
+        .next(offset!(task_struct_thread_pid))
+        .load::<u32>(offset!(pid_level))
+        == 0
+}
+
 /// The first bytes of a kernel struct, in one read. They are kept outside the stack, of which kernels before 6.13 have
 /// 512 bytes for all of a program's functions together.
-pub(crate) struct Front(Address, *const u8);
+pub struct Front(Address, *const u8);
 
 const FRONT: usize = 80;
 
 /// Room for a [`Front`].
-pub(crate) type FrontBytes = [u64; FRONT / 8];
+pub type FrontBytes = [u64; FRONT / 8];
 
 impl Front {
     /// Reads them into `room`, which must be the program's own for as long as this is used.
     #[inline(always)]
-    pub(crate) fn read(of: Address, room: *mut FrontBytes) -> Option<Self> {
+    pub fn read(of: Address, room: *mut FrontBytes) -> Option<Self> {
         // SAFETY: the helper checks the address; the room is FRONT bytes of a map value.
         let read =
             unsafe { bpf_probe_read_kernel_raw(room.cast(), FRONT as u32, of.0 as *const _) };
@@ -250,7 +271,7 @@ impl Front {
 
     /// A member; read on its own when this kernel keeps it farther back.
     #[inline(always)]
-    pub(crate) fn member<T: Copy>(&self, offset: usize) -> Option<T> {
+    pub fn member<T: Copy>(&self, offset: usize) -> Option<T> {
         if offset + size_of::<T>() > FRONT {
             return self.0.read(offset);
         }

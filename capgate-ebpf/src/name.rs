@@ -1,11 +1,13 @@
-//! Calls that name files by string: a base directory from the kernel and the string from user memory.
+//! Changes of names.
 //!
-//! The string is read when the call has ended. A thread that rewrites it in between is believed; that is
-//! what `race_free: false` says.
+//! A call that has ended names files by string: a base directory from the kernel and the string from user memory. A thread that
+//! rewrites it in between is believed; that is what `race_free: false` says. A change that is about to happen has the kernel's own
+//! directory and entry; whether it happened is told later.
 
 use capgate_common::event::{
-    KIND_NAME, NAME_CHMOD, NAME_CHOWN, NAME_LINK, NAME_MKDIR, NAME_MKNOD, NAME_RENAME, NAME_RMDIR,
-    NAME_SYMLINK, NAME_TRUNCATE, NAME_UNLINK, NAME_XATTR, NameRecord, Named, PATH_FAULT, Walked,
+    DoneRecord, KIND_DONE, KIND_NAME, NAME_ATTEMPT, NAME_CHMOD, NAME_CHOWN, NAME_LINK, NAME_MKDIR,
+    NAME_MKNOD, NAME_RENAME, NAME_RMDIR, NAME_SYMLINK, NAME_TRUNCATE, NAME_UNLINK, NAME_XATTR,
+    NameRecord, Named, PATH_FAULT, PATH_TRUNCATED, Walked,
 };
 
 use crate::{
@@ -13,7 +15,8 @@ use crate::{
     emit,
     kernel::{self, Address, Typed, file_of, offset},
     record::{Draft, Owner, Syscall},
-    syscall::Regs,
+    regs::Regs,
+    scope,
 };
 
 /// `AT_` values (include/uapi/linux/fcntl.h).
@@ -90,7 +93,7 @@ fn call(class: u8, regs: Regs) -> Option<Call> {
 
 /// A call that named files and succeeded.
 #[inline(always)]
-pub(crate) fn named(class: u8, slot: u32, regs: Regs) {
+pub fn named(class: u8, slot: u32, regs: Regs) {
     let Some(call) = call(class, regs) else {
         return;
     };
@@ -102,7 +105,7 @@ pub(crate) fn named(class: u8, slot: u32, regs: Regs) {
 
 #[inline(always)]
 fn try_named(slot: u32, call: &Call) -> Option<()> {
-    let mut draft = Draft::<Syscall, NameRecord>::new()?;
+    let mut draft = Draft::<Syscall, NameRecord>::new(slot)?;
     let first = if call.op == NAME_SYMLINK {
         // The text of a symlink is data, not a name: it has no base.
         let (len, flags) = draft.user_string(call.first.1);
@@ -121,14 +124,12 @@ fn try_named(slot: u32, call: &Call) -> Option<()> {
     let record = NameRecord {
         header: emit::header(KIND_NAME),
         op: call.op,
-        pad: 0,
+        how: 0,
         arg: call.arg,
         first,
         second,
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_NAME>(slot);
+    draft.send::<KIND_NAME>(record);
     Some(())
 }
 
@@ -149,7 +150,7 @@ fn name<O: Owner, T>(draft: &mut Draft<O, T>, dir: i32, string: u64) -> Named {
 
 /// The `struct path` that a name starts from, by its first byte and its directory descriptor.
 #[inline(always)]
-pub(crate) fn base_of(dir: i32, start: u8) -> Option<Address> {
+pub fn base_of(dir: i32, start: u8) -> Option<Address> {
     if start != b'/' && dir != AT_FDCWD {
         return Some(file_of(dir as u32)?.at(offset!(file_f_path)));
     }
@@ -163,6 +164,159 @@ pub(crate) fn base_of(dir: i32, start: u8) -> Option<Address> {
 
 /// The base of a name that starts at the working directory.
 #[inline(always)]
-pub(crate) fn cwd_or_root(start: u8) -> Option<Address> {
+pub fn cwd_or_root(start: u8) -> Option<Address> {
     base_of(AT_FDCWD, start)
+}
+
+/// A name in the kernel's hands: an entry (`struct dentry`) of a directory (`struct path`).
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub dir: Address,
+    pub dentry: Address,
+}
+
+/// What a change of names has beside the name itself.
+#[derive(Clone, Copy)]
+pub enum With {
+    Nothing,
+    /// The name that it is renamed to.
+    Entry(Entry),
+    /// The existing file that it becomes a link to, in the same mount.
+    Source(Address),
+    /// The text of the symbolic link.
+    Text(Address),
+}
+
+/// The kernel is about to change a name for the current task.
+#[inline(always)]
+pub fn attempted<O: Owner>(op: u16, arg: u32, name: Entry, with: With) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    emit::attempted::<KIND_NAME>(slot);
+    if try_attempt::<O>(slot, op, arg, name, with).is_none() {
+        emit::lost::<KIND_NAME>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_attempt<O: Owner>(slot: u32, op: u16, arg: u32, name: Entry, with: With) -> Option<()> {
+    let mut draft = Draft::<O, NameRecord>::new(slot)?;
+    let (first, second) = match with {
+        With::Nothing => (entry(&mut draft, name)?, Named::default()),
+        With::Entry(second) => (entry(&mut draft, name)?, entry(&mut draft, second)?),
+        With::Source(source) => {
+            let mount = name.dir.follow(offset!(path_mnt))?;
+            let base = draft.walk_in(mount, source);
+            let source = Named {
+                base,
+                len: 0,
+                flags: 0,
+            };
+            (source, entry(&mut draft, name)?)
+        }
+        With::Text(text) => {
+            let (len, flags) = draft.kernel_string(text.0);
+            let text = Named {
+                base: Walked::default(),
+                len,
+                flags,
+            };
+            (text, entry(&mut draft, name)?)
+        }
+    };
+    let record = NameRecord {
+        header: emit::header(KIND_NAME),
+        op,
+        how: NAME_ATTEMPT,
+        arg,
+        first,
+        second,
+    };
+    draft.send::<KIND_NAME>(record);
+    Some(())
+}
+
+/// Appends a directory's path and an entry's name.
+#[inline(always)]
+fn entry<O: Owner>(draft: &mut Draft<O, NameRecord>, name: Entry) -> Option<Named> {
+    /// `NAME_MAX` (limits.h).
+    const MOST: u64 = 255;
+    let base = draft.walk(name.dir);
+    let len: u32 = name.dentry.read(offset!(dentry_d_name_len))?;
+    let text: u64 = name.dentry.read(offset!(dentry_d_name_name))?;
+    let whole = u64::from(len) <= MOST;
+    let read = draft.kernel_bytes::<MOST>(text, u64::from(len));
+    Some(Named {
+        base,
+        len: read.unwrap_or(0),
+        flags: if whole && read.is_some() {
+            0
+        } else {
+            PATH_TRUNCATED
+        },
+    })
+}
+
+/// A change of names could not be looked at.
+#[inline(always)]
+pub fn overlooked(slot: u32) {
+    emit::attempted::<KIND_NAME>(slot);
+    emit::lost::<KIND_NAME>(slot);
+}
+
+/// The change that the current task attempted last has succeeded.
+#[inline(always)]
+pub fn done(op: u16) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let record = DoneRecord {
+        header: emit::header(KIND_DONE),
+        op,
+        pad: [0; 3],
+    };
+    emit::send_fixed::<_, KIND_DONE>(slot, &record);
+}
+
+/// Where a file is that was changed: its `struct path`, or its entry alone.
+#[derive(Clone, Copy)]
+pub enum Place {
+    Path(Address),
+    Dentry(Address),
+}
+
+/// A file was changed by its name, or its mode, owner or attributes were.
+#[inline(always)]
+pub fn changed<O: Owner>(op: u16, arg: u32, place: Place) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    emit::attempted::<KIND_NAME>(slot);
+    if try_change::<O>(slot, op, arg, place).is_none() {
+        emit::lost::<KIND_NAME>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_change<O: Owner>(slot: u32, op: u16, arg: u32, place: Place) -> Option<()> {
+    let mut draft = Draft::<O, NameRecord>::new(slot)?;
+    let base = match place {
+        Place::Path(path) => draft.walk(path),
+        Place::Dentry(dentry) => draft.walk_dentry(dentry),
+    };
+    let record = NameRecord {
+        header: emit::header(KIND_NAME),
+        op,
+        how: 0,
+        arg,
+        first: Named {
+            base,
+            len: 0,
+            flags: 0,
+        },
+        second: Named::default(),
+    };
+    draft.send::<KIND_NAME>(record);
+    Some(())
 }

@@ -5,12 +5,10 @@ use aya_ebpf::{
     bindings::bpf_sock,
     btf_maps::LruHashMap,
     helpers::{bpf_get_netns_cookie, bpf_probe_read_kernel, bpf_sk_fullsock},
-    macros::{btf_map, cgroup_skb, cgroup_sock_addr},
+    macros::btf_map,
     programs::{SkBuffContext, SockAddrContext},
 };
-use capgate_common::event::{
-    Header, INET_CONNECT, INET_EGRESS, INET_SENDMSG, InetRecord, KIND_INET, Slot,
-};
+use capgate_common::event::{Header, INET_EGRESS, InetRecord, KIND_INET, Slot};
 
 use crate::{
     emit,
@@ -19,8 +17,6 @@ use crate::{
     socket::{AF_INET, AF_INET6},
 };
 
-/// Verdict of a cgroup program: let it pass.
-const ALLOW: i32 = 1;
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
 const IPPROTO_UDPLITE: u8 = 136;
@@ -28,36 +24,9 @@ const SOCK_RAW: u32 = 3;
 /// `sin6_scope_id` in `struct sockaddr_in6` (include/uapi/linux/in6.h).
 const SCOPE_ID: usize = 24;
 
-/// Kernel: `BPF_CGROUP_RUN_PROG_INET4_CONNECT`, in tcp, udp and ping `pre_connect`.
-#[cgroup_sock_addr(connect4)]
-pub fn connect4(ctx: SockAddrContext) -> i32 {
-    addressed(&ctx, AF_INET, INET_CONNECT);
-    ALLOW
-}
-
-/// Kernel: `BPF_CGROUP_RUN_PROG_INET6_CONNECT`, likewise.
-#[cgroup_sock_addr(connect6)]
-pub fn connect6(ctx: SockAddrContext) -> i32 {
-    addressed(&ctx, AF_INET6, INET_CONNECT);
-    ALLOW
-}
-
-/// Kernel: `BPF_CGROUP_RUN_PROG_UDP4_SENDMSG_LOCK`, in udp_sendmsg of an unconnected socket.
-#[cgroup_sock_addr(sendmsg4)]
-pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
-    addressed(&ctx, AF_INET, INET_SENDMSG);
-    ALLOW
-}
-
-/// Kernel: `BPF_CGROUP_RUN_PROG_UDP6_SENDMSG_LOCK`, likewise.
-#[cgroup_sock_addr(sendmsg6)]
-pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
-    addressed(&ctx, AF_INET6, INET_SENDMSG);
-    ALLOW
-}
-
+/// The current task connects or sends to an address, which the kernel has not acted on yet.
 #[inline(always)]
-fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
+pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
     let Some(slot) = scope::current() else {
         return;
     };
@@ -155,17 +124,11 @@ struct Flow {
 #[btf_map]
 static FLOWS: LruHashMap<Flow, u8, 16384> = LruHashMap::new();
 
-/// Kernel: `BPF_CGROUP_RUN_PROG_INET_EGRESS`, in ip_finish_output and ip6_finish_output.
-#[cgroup_skb(egress)]
-pub fn egress(ctx: SkBuffContext) -> i32 {
-    let _: Option<()> = try_egress(&ctx);
-    ALLOW
-}
-
+/// A packet leaves a socket.
 #[inline(always)]
-fn try_egress(ctx: &SkBuffContext) -> Option<()> {
+pub fn egress(ctx: &SkBuffContext) -> Option<()> {
     let skb = ctx.skb.skb;
-    let job = scope::packet(skb)?;
+    let job = scope::packet(ctx)?;
     let slot = job.index;
     let version: u8 = ctx.load(0).ok()?;
     let mut addr = [0u8; 16];

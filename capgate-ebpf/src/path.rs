@@ -1,30 +1,43 @@
 //! The dentry and mount walk: from a `struct path` to components, leaf first, as the kernel has them now.
 //!
+//! It ends where the job's root directory is met, by identity, whatever mounts lead there. Else it climbs to the global root
+//! through mounts that were there when the job began, or in any other mount to the top of the file system.
+//!
 //! Nothing is locked. A rename in another task at the same moment can make a walk see both sides of it.
 
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel};
 use capgate_common::{
     event::{
-        PATH_ABSOLUTE, PATH_FAULT, PATH_FOREIGN, PATH_INTERNAL, PATH_TRUNCATED, PATH_UNHASHED,
-        Walked,
+        PATH_ABSOLUTE, PATH_DEVICE, PATH_FAULT, PATH_INTERNAL, PATH_ROOTED, PATH_TRUNCATED,
+        PATH_UNHASHED, Walked,
     },
     limits::{WALK_CAP, WALK_STEPS},
 };
 
 use crate::{
-    kernel::{Address, mount_namespace, offset},
+    kernel::{Address, offset},
     record::{Draft, LAST, Owner, Scratch},
+    root,
 };
 
 /// State between steps.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Walk {
+pub struct Walk {
     dentry: Address,
+    /// `struct mount`; null for a dentry that is looked at without one.
     mount: Address,
     mount_root: Address,
+    /// The job's root directory (`struct dentry`) and mount namespace.
+    root: u64,
+    namespace: u64,
+    /// The job.
+    slot: u32,
+    pad: u32,
     /// The first byte that this walk must not fill.
     limit: u64,
+    /// Where the components ended at the top of a mount that shows a part of its file system: the root may be above. 0: no such.
+    mark: u64,
     flags: u64,
 }
 
@@ -41,12 +54,12 @@ struct Link {
 const GO_ON: i64 = 0;
 const STOP: i64 = 1;
 
-extern "C" fn step<O: Owner>(_index: u64, _context: u64) -> i64 {
-    let Some(scratch) = O::scratch() else {
+extern "C" fn step<O: Owner>(_index: u64, place: *const u32) -> i64 {
+    // SAFETY: bpf_loop passes the pointer that `walk_from` gave it, to a value that outlives the loop.
+    let Some(scratch) = O::at(unsafe { *place }) else {
         return STOP;
     };
-    // SAFETY: the pointer comes from a successful lookup, and the programs that own it are not interrupted by
-    // each other.
+    // SAFETY: the pointer comes from a successful lookup, and the place is this program's.
     let scratch = unsafe { &mut *scratch };
     match try_step(scratch) {
         Some(next) => next,
@@ -60,20 +73,22 @@ extern "C" fn step<O: Owner>(_index: u64, _context: u64) -> i64 {
 #[inline(always)]
 fn try_step(scratch: &mut Scratch) -> Option<i64> {
     let dentry = scratch.walk.dentry;
-    if dentry == scratch.walk.mount_root {
-        let mount = scratch.walk.mount;
-        let parent = mount.follow(offset!(mount_mnt_parent))?;
-        if parent == mount {
-            scratch.walk.flags |= top(mount.read(offset!(mount_mnt_ns))?);
-            return Some(STOP);
-        }
-        scratch.walk.dentry = mount.follow(offset!(mount_mnt_mountpoint))?;
-        scratch.walk.mount = parent;
-        scratch.walk.mount_root = parent.follow(offset!(mount_mnt) + offset!(vfsmount_mnt_root))?;
-        return Some(GO_ON);
+    if dentry.0 == scratch.walk.root {
+        scratch.walk.flags |= u64::from(PATH_ROOTED);
+        return Some(STOP);
     }
     let link = dentry.read::<Link>(offset!(dentry_d_parent))?;
     let end = scratch.end;
+    if dentry == scratch.walk.mount_root {
+        if link.parent == dentry {
+            return cross(scratch);
+        }
+        scratch.walk.mark = end;
+    } else if link.parent == dentry
+        && (scratch.walk.mark != 0 || scratch.walk.mount == Address::NULL)
+    {
+        return cross(scratch);
+    }
     if end + 256 > scratch.walk.limit || end > LAST {
         scratch.walk.flags |= u64::from(PATH_TRUNCATED);
         return Some(STOP);
@@ -92,55 +107,126 @@ fn try_step(scratch: &mut Scratch) -> Option<i64> {
     }
     scratch.end = end + u64::from(len) + 1;
     if link.parent == dentry {
-        // The top of a tree that is not mounted here: an internal file, or a mount that was left behind.
-        let top = top(scratch.walk.mount.read(offset!(mount_mnt_ns))?);
-        scratch.walk.flags |= top & u64::from(PATH_INTERNAL);
+        // The top of a tree that is not mounted here: an internal file, or one that the kernel found by its handle.
+        let namespace: Address = scratch.walk.mount.read(offset!(mount_mnt_ns))?;
+        if namespace.is_error() {
+            scratch.walk.flags |= u64::from(PATH_INTERNAL);
+        }
         return Some(STOP);
     }
     scratch.walk.dentry = link.parent;
     Some(GO_ON)
 }
 
-/// What the namespace of the topmost mount says of a path (fs/mount.h): MNT_NS_INTERNAL is ERR_PTR(-EINVAL), a detached mount
-/// has none, and one that open_tree cloned has one of its own.
+/// At the top of a file system: goes on where it is mounted, when it was mounted there before the job began.
 #[inline(always)]
-fn top(namespace: u64) -> u64 {
-    let mut flags = 0;
-    if namespace >= ERR_PTR {
-        flags |= PATH_INTERNAL;
-    } else if namespace != 0 {
-        flags |= PATH_ABSOLUTE;
-        if namespace != mount_namespace() {
-            flags |= PATH_FOREIGN;
-        }
+fn cross(scratch: &mut Scratch) -> Option<i64> {
+    let mount = scratch.walk.mount;
+    if mount == Address::NULL {
+        return device(scratch);
     }
-    u64::from(flags)
+    let namespace: Address = mount.read(offset!(mount_mnt_ns))?;
+    // MNT_NS_INTERNAL is ERR_PTR(-EINVAL) (fs/mount.h).
+    if namespace.is_error() {
+        scratch.walk.flags |= u64::from(PATH_INTERNAL);
+        return Some(STOP);
+    }
+    let parent = mount.follow(offset!(mount_mnt_parent))?;
+    // The mount below all others, which nobody is shown, is known by its namespace.
+    let known = if parent == mount {
+        namespace.0 == scratch.walk.namespace
+    } else {
+        root::has(scratch.walk.slot, mount)?
+    };
+    if !known {
+        return device(scratch);
+    }
+    if scratch.walk.mark != 0 {
+        // The root was not above. What leads from the mount's top to the file system's is no part of the path.
+        scratch.end = scratch.walk.mark;
+        scratch.walk.mark = 0;
+    }
+    if parent == mount {
+        scratch.walk.flags |= u64::from(PATH_ABSOLUTE);
+        return Some(STOP);
+    }
+    scratch.walk.dentry = mount.follow(offset!(mount_mnt_mountpoint))?;
+    scratch.walk.mount = parent;
+    scratch.walk.mount_root = parent.follow(offset!(mount_mnt) + offset!(vfsmount_mnt_root))?;
+    Some(GO_ON)
 }
 
-/// Pointers from here on are error numbers (`IS_ERR_VALUE`, include/linux/err.h).
-const ERR_PTR: u64 = -4095i64 as u64;
+/// Ends with the file system's device number.
+#[inline(always)]
+fn device(scratch: &mut Scratch) -> Option<i64> {
+    let device: u32 = scratch
+        .walk
+        .dentry
+        .follow(offset!(dentry_d_sb))?
+        .read(offset!(super_block_s_dev))?;
+    let end = scratch.end;
+    if end + 256 > scratch.walk.limit || end > LAST {
+        scratch.walk.flags |= u64::from(PATH_TRUNCATED);
+        return Some(STOP);
+    }
+    // SAFETY: as where components are appended. BPF stores need no alignment here.
+    unsafe {
+        let to = scratch.bytes.as_mut_ptr().add((end & LAST) as usize);
+        *to = size_of::<u32>() as u8;
+        to.add(1).cast::<u32>().write_unaligned(device);
+    }
+    scratch.end = end + 1 + size_of::<u32>() as u64;
+    scratch.walk.flags |= u64::from(PATH_DEVICE);
+    Some(STOP)
+}
+
+const FAULT: Walked = Walked {
+    len: 0,
+    flags: PATH_FAULT,
+};
 
 impl<O: Owner, T> Draft<O, T> {
     /// Appends the walked path of the `struct path` at `path`.
     #[inline(always)]
-    pub(crate) fn walk(&mut self, path: Address) -> Walked {
-        match self.try_walk(path) {
-            Some(walked) => walked,
-            None => Walked {
-                len: 0,
-                flags: PATH_FAULT,
-            },
+    pub fn walk(&mut self, path: Address) -> Walked {
+        // struct path is these two pointers (checked when offsets are read).
+        match path.read::<[Address; 2]>(0) {
+            Some([mount, dentry]) => self.walk_in(mount, dentry),
+            None => FAULT,
         }
     }
 
+    /// Appends the walked path of a dentry in a mount (`struct vfsmount`).
     #[inline(always)]
-    fn try_walk(&mut self, path: Address) -> Option<Walked> {
-        // struct path is these two pointers (checked when offsets are read).
-        let [mount, dentry] = path.read::<[Address; 2]>(0)?;
+    pub fn walk_in(&mut self, mount: Address, dentry: Address) -> Walked {
+        self.try_walk_in(mount, dentry).unwrap_or(FAULT)
+    }
+
+    #[inline(always)]
+    fn try_walk_in(&mut self, mount: Address, dentry: Address) -> Option<Walked> {
         let mount_root = mount.follow(offset!(vfsmount_mnt_root))?;
         let hashed = dentry == mount_root || dentry.read::<u64>(offset!(dentry_d_pprev))? != 0;
-        let start = self.end();
         let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+        self.walk_from(mount, mount_root, dentry, hashed)
+    }
+
+    /// Appends the path of a dentry, for which no mount is known, in its file system.
+    #[inline(always)]
+    pub fn walk_dentry(&mut self, dentry: Address) -> Walked {
+        self.walk_from(Address::NULL, Address::NULL, dentry, true)
+            .unwrap_or(FAULT)
+    }
+
+    #[inline(always)]
+    fn walk_from(
+        &mut self,
+        mount: Address,
+        mount_root: Address,
+        dentry: Address,
+        hashed: bool,
+    ) -> Option<Walked> {
+        let root = root::of(self.slot)?;
+        let start = self.end();
         // SAFETY: the pointer comes from a successful lookup; volatile, since the callback reads it.
         unsafe {
             core::ptr::write_volatile(
@@ -149,13 +235,20 @@ impl<O: Owner, T> Draft<O, T> {
                     dentry,
                     mount,
                     mount_root,
+                    root: root.dentry,
+                    namespace: root.namespace,
+                    slot: self.slot,
+                    pad: 0,
                     limit: start + WALK_CAP as u64,
+                    mark: 0,
                     flags: if hashed { 0 } else { u64::from(PATH_UNHASHED) },
                 },
             );
         }
-        // SAFETY: `step` matches the callback that bpf_loop expects and takes no context.
-        let steps = unsafe { bpf_loop(WALK_STEPS, step::<O> as *mut _, core::ptr::null_mut(), 0) };
+        let mut place = self.place;
+        // SAFETY: `step` matches the callback that bpf_loop expects, `place` outlives the call.
+        let steps =
+            unsafe { bpf_loop(WALK_STEPS, step::<O> as *mut _, (&raw mut place).cast(), 0) };
         // SAFETY: as above.
         let mut flags =
             unsafe { core::ptr::read_volatile(&raw const (*self.scratch).walk.flags) } as u16;

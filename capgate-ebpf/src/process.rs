@@ -1,39 +1,26 @@
 //! Processes: made, ended, moved between cgroups, reached into.
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use aya_log_ebpf::warn;
 use capgate_common::event::{
     ExitRecord, ForkRecord, KIND_EXIT, KIND_FORK, KIND_MOVE, KIND_PTRACE, MoveRecord,
-    PTRACE_ATTACH, PTRACE_VM, PtraceRecord, UNSEEN_IO_URING,
+    PTRACE_ATTACH, PTRACE_INSIDE, PTRACE_OUTSIDE, PTRACE_VM, PtraceRecord, UNSEEN_IO_URING,
 };
 
 use crate::{
     arch::class,
     emit,
     kernel::{self, Address, offset},
+    regs::Regs,
     scope::{self, NONE},
-    syscall::Regs,
 };
 
-/// Kernel: `trace_sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
-#[btf_tracepoint(function = "sched_process_fork")]
-pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
-    if let Some(slot) = scope::current()
-        && !forked(slot, Address(ctx.arg::<u64>(1)))
-    {
-        warn!(&ctx, "no room to remember the members of job {}", slot);
-    }
-    0
-}
-
-/// Records a new process; false when there was no room to remember it as a member.
+/// Records a new process, and with `REMEMBER` keeps it in mind as a member: for a set that sees the kernel name a process by
+/// number, or only after it has moved. False when there was no room for that.
 #[inline(always)]
-fn forked(slot: u32, child: Address) -> bool {
+pub fn forked<const REMEMBER: bool>(slot: u32, child: Address) -> bool {
     let tgid: u32 = child.read(offset!(task_struct_tgid)).unwrap_or(0);
     let tid: u32 = child.read(offset!(task_struct_pid)).unwrap_or(0);
     if tid != tgid {
-        scope::thread_began(tid, tgid);
-        return true;
+        return !REMEMBER || scope::thread_began(tid, tgid) || forgotten(slot);
     }
     // clone3 can put the child into another cgroup (CLONE_INTO_CGROUP).
     let outside = scope::task(child).unwrap_or(NONE) != slot;
@@ -44,26 +31,26 @@ fn forked(slot: u32, child: Address) -> bool {
         outside: u32::from(outside),
     };
     emit::send_fixed::<_, KIND_FORK>(slot, &record);
-    if outside || scope::join(tgid, slot) {
+    if !REMEMBER || outside || scope::join(tgid, slot) {
         return true;
     }
-    // Whether it leaves the job could not be told.
+    forgotten(slot)
+}
+
+/// There was no room for a member: whether it leaves the job, or others reach out of the job to it, cannot be told.
+#[inline(always)]
+fn forgotten(slot: u32) -> bool {
     emit::attempted::<KIND_MOVE>(slot);
     emit::lost::<KIND_MOVE>(slot);
     false
 }
 
-/// Kernel: `trace_sched_process_exit(struct task_struct *p)`, in do_exit of each thread.
-#[btf_tracepoint(function = "sched_process_exit")]
-pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
-    if let Some(slot) = scope::current() {
-        exited(slot, Address(ctx.arg::<u64>(0)));
-    }
-    0
-}
-
+/// A thread of the current task's job ends.
 #[inline(always)]
-fn exited(slot: u32, task: Address) {
+pub fn exited(task: Address) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
     // do_exit counts the live threads down before the tracepoint; the process has ended with the last.
     let live = task
         .follow(offset!(task_struct_signal))
@@ -85,22 +72,11 @@ fn exited(slot: u32, task: Address) {
     emit::send_fixed::<_, KIND_EXIT>(slot, &record);
 }
 
-/// Kernel: `trace_cgroup_attach_task(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`.
-/// Runs when the task is in its new place, and for moves in v1 hierarchies too.
-#[btf_tracepoint(function = "cgroup_attach_task")]
-pub fn cgroup_attach_task(ctx: BtfTracePointContext) -> i32 {
-    let _: Option<()> = try_attach(Address(ctx.arg::<u64>(0)), Address(ctx.arg::<u64>(2)));
-    0
-}
-
+/// A task is in another cgroup now: in the v2 hierarchy, or in a v1 one, which does not matter. Told by whose members were
+/// remembered.
 #[inline(always)]
-fn try_attach(cgroup: Address, task: Address) -> Option<()> {
-    // The v2 hierarchy has id 0 (kernel/cgroup/cgroup.c).
-    if cgroup
-        .follow(offset!(cgroup_root))?
-        .read::<i32>(offset!(cgroup_root_hierarchy_id))?
-        != 0
-    {
+pub fn moved(cgroup: Address, task: Address) -> Option<()> {
+    if !is_unified(cgroup)? {
         return None;
     }
     let tgid: u32 = task.read(offset!(task_struct_tgid))?;
@@ -130,13 +106,47 @@ fn try_attach(cgroup: Address, task: Address) -> Option<()> {
     Some(())
 }
 
+/// A task, with its whole process or alone, is about to be moved into a cgroup of any hierarchy.
+#[inline(always)]
+pub fn moving(cgroup: Address, task: Address) -> Option<()> {
+    if !is_unified(cgroup)? {
+        return None;
+    }
+    let was = scope::task(task).unwrap_or(NONE);
+    let is = scope::cgroup(cgroup).unwrap_or(NONE);
+    if was == is {
+        return None;
+    }
+    let mut record = MoveRecord {
+        header: emit::header(KIND_MOVE),
+        cgroup: scope::id_of_cgroup(cgroup).unwrap_or(0),
+        moved_tgid: task.read(offset!(task_struct_tgid))?,
+        left: 1,
+    };
+    if was != NONE {
+        emit::send_fixed::<_, KIND_MOVE>(was, &record);
+    }
+    if is != NONE {
+        record.left = 0;
+        emit::send_fixed::<_, KIND_MOVE>(is, &record);
+    }
+    Some(())
+}
+
+/// Whether a cgroup is of the v2 hierarchy, which has id 0 (kernel/cgroup/cgroup.c).
+#[inline(always)]
+fn is_unified(cgroup: Address) -> Option<bool> {
+    let root = cgroup.follow(offset!(cgroup_root))?;
+    Some(root.read::<i32>(offset!(cgroup_root_hierarchy_id))? == 0)
+}
+
 /// `PTRACE_ATTACH`, `PTRACE_SEIZE` (include/uapi/linux/ptrace.h).
 const REQUEST_ATTACH: u64 = 16;
 const REQUEST_SEIZE: u64 = 0x4206;
 
 /// ptrace or process_vm_readv, process_vm_writev succeeded.
 #[inline(always)]
-pub(crate) fn traced(class: u8, slot: u32, regs: Regs) {
+pub fn traced(class: u8, slot: u32, regs: Regs) {
     if class == class::PROCESS_VM {
         reached(slot, PTRACE_VM, regs.arg::<0>() as u32);
     } else if regs.arg::<0>() == REQUEST_ATTACH || regs.arg::<0>() == REQUEST_SEIZE {
@@ -144,16 +154,49 @@ pub(crate) fn traced(class: u8, slot: u32, regs: Regs) {
     }
 }
 
-/// The job got hold of another process.
+/// The job got hold of another process; `target` is 0 when the call had a descriptor of it.
 #[inline(always)]
-pub(crate) fn reached(slot: u32, op: u32, target: u32) {
-    // The target is named in the caller's pid namespace, so only a hit says something here.
-    let inside = u32::from(scope::member_by_thread(target).unwrap_or(NONE) == slot);
+pub fn reached(slot: u32, op: u32, target: u32) {
+    let inside = if target == 0 {
+        0
+    } else if scope::member_by_thread(target).unwrap_or(NONE) == slot {
+        PTRACE_INSIDE
+    } else if kernel::is_in_first_pid_namespace() {
+        // Every member is known by its number there.
+        PTRACE_OUTSIDE
+    } else {
+        0
+    };
     let record = PtraceRecord {
         header: emit::header(KIND_PTRACE),
         op,
         target,
         inside,
+        pad: 0,
+    };
+    emit::send_fixed::<_, KIND_PTRACE>(slot, &record);
+}
+
+/// `PTRACE_MODE_ATTACH` (include/linux/ptrace.h): more than a look.
+const MODE_ATTACH: u32 = 2;
+
+/// The kernel is about to let the current task reach into another, by ptrace, process_vm_readv and its like, `/proc/PID/mem` or
+/// pidfd_getfd.
+#[inline(always)]
+pub fn reaching(slot: u32, target: Address, mode: u32) {
+    if mode & MODE_ATTACH == 0 {
+        return;
+    }
+    let inside = scope::task(target).unwrap_or(NONE) == slot;
+    let record = PtraceRecord {
+        header: emit::header(KIND_PTRACE),
+        op: PTRACE_ATTACH,
+        target: target.read(offset!(task_struct_tgid)).unwrap_or(0),
+        inside: if inside {
+            PTRACE_INSIDE
+        } else {
+            PTRACE_OUTSIDE
+        },
         pad: 0,
     };
     emit::send_fixed::<_, KIND_PTRACE>(slot, &record);
@@ -178,18 +221,16 @@ const fn bits(opcodes: &[u8]) -> u64 {
     mask
 }
 
-/// Kernel (6.3 and later): `trace_io_uring_submit_req(struct io_kiocb *req)`. Workers and the polling thread are
-/// threads of the submitter, in its cgroup.
-#[btf_tracepoint(function = "io_uring_submit_req")]
-pub fn io_uring_submit_req(ctx: BtfTracePointContext) -> i32 {
-    if let Some(slot) = scope::current() {
-        let request = Address(ctx.arg::<u64>(0));
-        let opcode = request
-            .read::<u8>(offset!(io_kiocb_opcode))
-            .unwrap_or(u8::MAX);
-        if opcode >= 64 || HARMLESS & (1u64 << (opcode & 63)) == 0 {
-            emit::unseen(slot, UNSEEN_IO_URING, u64::from(opcode));
-        }
+/// An io_uring operation is submitted. Workers and the polling thread are threads of the submitter, in its cgroup.
+#[inline(always)]
+pub fn uring_submitted(request: Address) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let opcode = request
+        .read::<u8>(offset!(io_kiocb_opcode))
+        .unwrap_or(u8::MAX);
+    if opcode >= 64 || HARMLESS & (1u64 << (opcode & 63)) == 0 {
+        emit::unseen(slot, UNSEEN_IO_URING, u64::from(opcode));
     }
-    0
 }

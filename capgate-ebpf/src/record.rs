@@ -23,38 +23,98 @@ use crate::{
 
 /// Room for a record: what may be filled, and behind it room for one more string that begins at its end.
 #[repr(C, align(8))]
-pub(crate) struct Scratch {
-    pub(crate) bytes: [u8; DATA_CAP + STRING_CAP],
+pub struct Scratch {
+    pub bytes: [u8; DATA_CAP + STRING_CAP],
     /// Where the next piece goes. Here and not on the stack, as is all that changes while a record grows: the
     /// verifier follows every value that a stack slot can have, and each would double its work.
-    pub(crate) end: u64,
-    pub(crate) walk: Walk,
+    pub end: u64,
+    pub walk: Walk,
     front: FrontBytes,
+    /// Not 0 while a program of a [`Pool`] uses it.
+    busy: u64,
 }
 
-/// Scratch memory belongs to one program: programs that can interrupt each other must not share it.
-pub(crate) trait Owner {
-    fn scratch() -> Option<*mut Scratch>;
+/// Where scratch memory comes from. Programs that can interrupt each other must not have the same at the same time.
+pub trait Owner {
+    /// Takes a place, until it is given back.
+    fn take() -> Option<u32>;
+    /// The memory of a place, which the caller has taken.
+    fn at(place: u32) -> Option<*mut Scratch>;
+    /// Gives a place back.
+    fn give_back(scratch: &mut Scratch);
 }
 
 macro_rules! owner {
     ($name:ident, $map:ident) => {
         #[btf_map]
         static $map: PerCpuArray<Scratch, 1> = PerCpuArray::new();
-        pub(crate) struct $name;
+        /// Memory of programs that run one after the other: the kernel does not preempt a tracepoint's.
+        pub struct $name;
         impl Owner for $name {
             #[inline(always)]
-            fn scratch() -> Option<*mut Scratch> {
+            fn take() -> Option<u32> {
+                Some(0)
+            }
+
+            #[inline(always)]
+            fn at(_place: u32) -> Option<*mut Scratch> {
                 $map.get_ptr_mut(0)
             }
+
+            #[inline(always)]
+            fn give_back(_scratch: &mut Scratch) {}
         }
     };
 }
 owner!(Syscall, SCRATCH_SYSCALL);
 owner!(Exec, SCRATCH_EXEC);
 
+/// Tasks of one CPU that can be preempted in the middle of a program at the same time and still all be recorded.
+const PLACES: u32 = 4;
+
+#[btf_map]
+static SCRATCH_POOL: PerCpuArray<Scratch, { PLACES as usize }> = PerCpuArray::new();
+
+/// Memory of programs at the entry and exit of functions: they stay on their CPU but can be preempted there.
+pub struct Pool;
+
+impl Owner for Pool {
+    #[inline(always)]
+    fn take() -> Option<u32> {
+        for place in 0..PLACES {
+            let scratch = SCRATCH_POOL.get_ptr_mut(place)?;
+            // SAFETY: the pointer comes from a successful lookup.
+            if exchange(unsafe { &raw mut (*scratch).busy }, 1) == 0 {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn at(place: u32) -> Option<*mut Scratch> {
+        SCRATCH_POOL.get_ptr_mut(place)
+    }
+
+    #[inline(always)]
+    fn give_back(scratch: &mut Scratch) {
+        exchange(&raw mut scratch.busy, 0);
+    }
+}
+
+/// Puts a value into memory and answers the old one, in one instruction (kernel 5.12 and later).
+#[inline(always)]
+fn exchange(at: *mut u64, mut value: u64) -> u64 {
+    // The target has no atomic types in core.
+    // SAFETY: the address is an aligned u64 inside a map value, which lives as long as the program.
+    unsafe {
+        asm!("{value} = xchg_64({at} + 0, {value})", at = in(reg) at, value = inout(reg) value, options(nostack));
+    }
+    value
+}
+
 /// Highest position at which something may begin.
-pub(crate) const LAST: u64 = DATA_CAP as u64 - 1;
+pub const LAST: u64 = DATA_CAP as u64 - 1;
 
 /// Hides where a value comes from, so that the compiler keeps a bound that it thinks proven and the verifier,
 /// which knows less, needs.
@@ -66,17 +126,30 @@ fn opaque(mut value: u64) -> u64 {
     value
 }
 
-/// A record of fixed part `T` that grows in the scratch memory of `O`.
-pub(crate) struct Draft<O: Owner, T> {
-    pub(crate) scratch: *mut Scratch,
+/// A record of fixed part `T` for the job in `slot`, that grows in scratch memory of `O`.
+pub struct Draft<O: Owner, T> {
+    pub scratch: *mut Scratch,
+    pub slot: u32,
+    pub place: u32,
     owner: core::marker::PhantomData<(O, T)>,
+}
+
+impl<O: Owner, T> Drop for Draft<O, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: the pointer comes from a successful lookup, and the place is this draft's.
+        O::give_back(unsafe { &mut *self.scratch });
+    }
 }
 
 impl<O: Owner, T> Draft<O, T> {
     #[inline(always)]
-    pub(crate) fn new() -> Option<Self> {
+    pub fn new(slot: u32) -> Option<Self> {
+        let place = O::take()?;
         let draft = Self {
-            scratch: O::scratch()?,
+            scratch: O::at(place)?,
+            slot,
+            place,
             owner: core::marker::PhantomData,
         };
         draft.set_end(size_of::<T>() as u64);
@@ -85,13 +158,13 @@ impl<O: Owner, T> Draft<O, T> {
 
     /// Bytes of the record so far.
     #[inline(always)]
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         // SAFETY: the pointer comes from a successful lookup. Volatile, so that the compiler keeps no copy.
         unsafe { core::ptr::read_volatile(&raw const (*self.scratch).end) }
     }
 
     #[inline(always)]
-    pub(crate) fn set_end(&self, end: u64) {
+    pub fn set_end(&self, end: u64) {
         // SAFETY: as above.
         unsafe { core::ptr::write_volatile(&raw mut (*self.scratch).end, end) }
     }
@@ -115,22 +188,16 @@ impl<O: Owner, T> Draft<O, T> {
         ))
     }
 
-    /// The fixed part.
-    #[inline(always)]
-    pub(crate) fn fixed(&mut self) -> *mut T {
-        self.scratch.cast()
-    }
-
     /// The first bytes of a kernel struct, kept beside the record until the next such call.
     #[inline(always)]
-    pub(crate) fn front(&mut self, of: Address) -> Option<Front> {
+    pub fn front(&mut self, of: Address) -> Option<Front> {
         // SAFETY: the pointer comes from a successful lookup.
         Front::read(of, unsafe { &raw mut (*self.scratch).front })
     }
 
     /// Appends a NUL-terminated string from user memory; length without NUL, and flags.
     #[inline(always)]
-    pub(crate) fn user_string(&mut self, address: u64) -> (u16, u16) {
+    pub fn user_string(&mut self, address: u64) -> (u16, u16) {
         self.string(|to| {
             // SAFETY: `string` gives STRING_CAP writable bytes.
             unsafe {
@@ -141,7 +208,7 @@ impl<O: Owner, T> Draft<O, T> {
 
     /// Appends a NUL-terminated string from kernel memory; length without NUL, and flags.
     #[inline(always)]
-    pub(crate) fn kernel_string(&mut self, address: u64) -> (u16, u16) {
+    pub fn kernel_string(&mut self, address: u64) -> (u16, u16) {
         self.string(|to| {
             // SAFETY: `string` gives STRING_CAP writable bytes.
             unsafe {
@@ -167,7 +234,7 @@ impl<O: Owner, T> Draft<O, T> {
 
     /// Appends `len` bytes from user memory, at most `MASK`, a power of two less one; how many were read.
     #[inline(always)]
-    pub(crate) fn user_bytes<const MASK: u64>(&mut self, address: u64, len: u64) -> Option<u16> {
+    pub fn user_bytes<const MASK: u64>(&mut self, address: u64, len: u64) -> Option<u16> {
         self.append::<MASK>(len, |to, len| {
             // SAFETY: `append` gives `len` writable bytes.
             unsafe { bpf_probe_read_user(to.cast(), len, address as *const _) as i64 }
@@ -176,7 +243,7 @@ impl<O: Owner, T> Draft<O, T> {
 
     /// Appends `len` bytes from kernel memory, likewise.
     #[inline(always)]
-    pub(crate) fn kernel_bytes<const MASK: u64>(&mut self, address: u64, len: u64) -> Option<u16> {
+    pub fn kernel_bytes<const MASK: u64>(&mut self, address: u64, len: u64) -> Option<u16> {
         self.append::<MASK>(len, |to, len| {
             // SAFETY: `append` gives `len` writable bytes.
             unsafe { bpf_probe_read_kernel(to.cast(), len, address as *const _) as i64 }
@@ -199,9 +266,12 @@ impl<O: Owner, T> Draft<O, T> {
         Some(len as u16)
     }
 
-    /// Sends what is there.
+    /// Sends what is there, with its fixed part.
     #[inline(always)]
-    pub(crate) fn send<const KIND: u16>(self, slot: u32) {
+    pub fn send<const KIND: u16>(self, fixed: T) {
+        let slot = self.slot;
+        // SAFETY: scratch memory is larger than any record and aligned for it.
+        unsafe { self.scratch.cast::<T>().write(fixed) };
         let len = self.end();
         // SAFETY: every fixed part begins with a header (asserted where the layouts are).
         unsafe {

@@ -1,10 +1,10 @@
 //! The only gate: which job, if any, does a task, cgroup or packet belong to?
 
 use aya_ebpf::{
-    bindings::__sk_buff,
     btf_maps::{Array, HashMap},
     helpers::{bpf_get_current_ancestor_cgroup_id, bpf_skb_ancestor_cgroup_id},
     macros::btf_map,
+    programs::SkBuffContext,
 };
 use capgate_common::{
     event::{Scope, Slot},
@@ -33,7 +33,7 @@ static THREADS: HashMap<u32, u32, 65536, 1> = HashMap::new();
 
 /// No slot, where slots are compared: of two options the compiler would copy the undefined half of a `None`,
 /// which the verifier refuses.
-pub(crate) const NONE: u32 = u32::MAX;
+pub const NONE: u32 = u32::MAX;
 
 /// Tries each depth in use with the id of the ancestor at that depth, which `ancestor` gives; 0 for none.
 #[inline(always)]
@@ -65,7 +65,7 @@ fn find(ancestor: impl Fn(u8) -> u64) -> Option<Slot> {
 
 /// The job of the current task.
 #[inline(always)]
-pub(crate) fn current() -> Option<u32> {
+pub fn current() -> Option<u32> {
     let own = Typed::current()
         .next(offset!(task_struct_cgroups))
         .next(offset!(css_set_dfl_cgrp));
@@ -87,14 +87,14 @@ pub(crate) fn current() -> Option<u32> {
 
 /// The job of the socket that sends a packet.
 #[inline(always)]
-pub(crate) fn packet(skb: *mut __sk_buff) -> Option<Slot> {
+pub fn packet(ctx: &SkBuffContext) -> Option<Slot> {
     // SAFETY: the context pointer is the program's own.
-    find(|level| unsafe { bpf_skb_ancestor_cgroup_id(skb, i32::from(level)) })
+    find(|level| unsafe { bpf_skb_ancestor_cgroup_id(ctx.skb.skb, i32::from(level)) })
 }
 
 /// The job that a cgroup lies in.
 #[inline(always)]
-pub(crate) fn cgroup(cgroup: Address) -> Option<u32> {
+pub fn cgroup(cgroup: Address) -> Option<u32> {
     let depth = cgroup.read::<i32>(offset!(cgroup_level))?;
     find(|level| {
         if i32::from(level) > depth {
@@ -110,7 +110,7 @@ pub(crate) fn cgroup(cgroup: Address) -> Option<u32> {
 
 /// The job of a task that need not be the current one.
 #[inline(always)]
-pub(crate) fn task(task: Address) -> Option<u32> {
+pub fn task(task: Address) -> Option<u32> {
     cgroup(
         task.follow(offset!(task_struct_cgroups))?
             .follow(offset!(css_set_dfl_cgrp))?,
@@ -119,7 +119,7 @@ pub(crate) fn task(task: Address) -> Option<u32> {
 
 /// The cgroup's id: its directory's inode number.
 #[inline(always)]
-pub(crate) fn id_of_cgroup(cgroup: Address) -> Option<u64> {
+pub fn id_of_cgroup(cgroup: Address) -> Option<u64> {
     cgroup
         .follow(offset!(cgroup_kn))?
         .read(offset!(kernfs_node_id))
@@ -127,14 +127,14 @@ pub(crate) fn id_of_cgroup(cgroup: Address) -> Option<u64> {
 
 /// The slot of a process that was seen joining a job.
 #[inline(always)]
-pub(crate) fn member(tgid: u32) -> Option<u32> {
+pub fn member(tgid: u32) -> Option<u32> {
     // SAFETY: the value is an integer; a stale one is the same process' own.
     unsafe { MEMBERS.get(tgid) }.copied()
 }
 
 /// The slot of a process that was seen joining a job, by the number of any of its threads.
 #[inline(always)]
-pub(crate) fn member_by_thread(tid: u32) -> Option<u32> {
+pub fn member_by_thread(tid: u32) -> Option<u32> {
     if let Some(slot) = member(tid) {
         return Some(slot);
     }
@@ -142,26 +142,26 @@ pub(crate) fn member_by_thread(tid: u32) -> Option<u32> {
     member(*unsafe { THREADS.get(tid) }?)
 }
 
-/// Remembers a further thread of a member. Without room it is unknown, which nobody takes for anything else.
+/// Remembers a further thread of a member; false when there is no room.
 #[inline(always)]
-pub(crate) fn thread_began(tid: u32, tgid: u32) {
-    let _: Result<(), i32> = THREADS.insert(tid, tgid, 0);
+pub fn thread_began(tid: u32, tgid: u32) -> bool {
+    THREADS.insert(tid, tgid, 0).is_ok()
 }
 
 /// Forgets a thread; nothing to do when there was no room for it.
 #[inline(always)]
-pub(crate) fn thread_ended(tid: u32) {
+pub fn thread_ended(tid: u32) {
     let _: Result<(), i32> = THREADS.remove(tid);
 }
 
 /// Remembers a member; false when there is no room.
 #[inline(always)]
-pub(crate) fn join(tgid: u32, slot: u32) -> bool {
+pub fn join(tgid: u32, slot: u32) -> bool {
     MEMBERS.insert(tgid, slot, 0).is_ok()
 }
 
 /// Forgets a member; nothing to do when it was none.
 #[inline(always)]
-pub(crate) fn leave(tgid: u32) {
+pub fn leave(tgid: u32) {
     let _: Result<(), i32> = MEMBERS.remove(tgid);
 }

@@ -13,21 +13,22 @@ use crate::{
     file::MessageHeader,
     kernel::{self, Address, Sock, offset},
     name::cwd_or_root,
-    record::{Draft, Syscall},
-    syscall::Regs,
+    record::{Draft, Owner, Syscall},
+    regs::Regs,
+    scope,
 };
 
 /// `AF_` values (include/linux/socket.h).
 const AF_UNSPEC: u16 = 0;
 const AF_UNIX: u16 = 1;
-pub(crate) const AF_INET: u16 = 2;
-pub(crate) const AF_INET6: u16 = 10;
+pub const AF_INET: u16 = 2;
+pub const AF_INET6: u16 = 10;
 const AF_NETLINK: u16 = 16;
 const AF_ALG: u16 = 38;
 /// `SOCK_` types (include/linux/net.h).
 const SOCK_DGRAM: u16 = 2;
 const SOCK_RAW: u16 = 3;
-const SOCK_TYPE_MASK: u64 = 0xf;
+const SOCK_TYPE_MASK: u16 = 0xf;
 /// Bytes of a unix address that are read: more than `sizeof(struct sockaddr_un)`, a power of two less one.
 const ADDRESS: u64 = 127;
 /// Most messages of one sendmmsg (include/uapi/linux/uio.h).
@@ -35,11 +36,10 @@ const UIO_MAXIOV: u32 = 1024;
 /// `struct mmsghdr`: a message header, a count and padding.
 const MESSAGE_STRIDE: u64 = 64;
 
-/// socket() succeeded.
+/// A socket was made; `sock_type` may have flags in it.
 #[inline(always)]
-pub(crate) fn created(slot: u32, regs: Regs, ret: i64) {
-    let family = regs.arg::<0>() as u16;
-    let sock_type = (regs.arg::<1>() & SOCK_TYPE_MASK) as u16;
+pub fn created(slot: u32, family: u16, sock_type: u32, protocol: u16, ret: i32) {
+    let sock_type = sock_type as u16 & SOCK_TYPE_MASK;
     let ordinary = match family {
         AF_UNIX | AF_NETLINK | AF_ALG => true,
         AF_INET | AF_INET6 => sock_type != SOCK_RAW,
@@ -50,10 +50,10 @@ pub(crate) fn created(slot: u32, regs: Regs, ret: i64) {
     }
     let record = SocketRecord {
         header: emit::header(KIND_SOCKET),
-        ret: ret as i32,
+        ret,
         family,
         sock_type,
-        protocol: regs.arg::<2>() as u16,
+        protocol,
         op: SOCKET_CREATE,
         pad: 0,
     };
@@ -62,42 +62,25 @@ pub(crate) fn created(slot: u32, regs: Regs, ret: i64) {
 
 /// bind or listen succeeded.
 #[inline(always)]
-pub(crate) fn bound(class: u8, slot: u32, regs: Regs) {
+pub fn bound(class: u8, slot: u32, regs: Regs) {
     let Some(sock) = kernel::sock_of(regs.arg::<0>() as u32) else {
         emit::attempted::<KIND_SOCKET>(slot);
         emit::lost::<KIND_SOCKET>(slot);
         return;
     };
     match sock.family() {
-        Some(family @ (AF_INET | AF_INET6)) => {
+        Some(AF_INET | AF_INET6) => {
             let listens = class == class::LISTEN;
-            if listens || sock.sock_type() == SOCK_DGRAM {
-                inet_bound(
-                    slot,
-                    sock,
-                    family,
-                    if listens { INET_LISTEN } else { INET_BIND },
-                );
-            }
+            has_address(slot, sock, if listens { INET_LISTEN } else { INET_BIND });
         }
         Some(AF_UNIX) if class == class::BIND => {
-            emit::attempted::<KIND_NAME>(slot);
-            if unix_bound(slot, sock).is_none() {
-                emit::lost::<KIND_NAME>(slot);
-            }
+            unix_bound::<Syscall>(slot, sock);
         }
         Some(AF_UNIX | AF_NETLINK | AF_ALG) => {}
         Some(_) if class == class::LISTEN => {}
         Some(family) => {
-            other(
-                slot,
-                sock,
-                family,
-                SOCKET_BIND,
-                0,
-                regs.arg::<1>(),
-                regs.arg::<2>(),
-            );
+            let address = Given::in_user_memory(regs.arg::<1>(), regs.arg::<2>());
+            other::<Syscall>(slot, sock, family, SOCKET_BIND, 0, address);
         }
         None => {
             emit::attempted::<KIND_SOCKET>(slot);
@@ -142,8 +125,16 @@ fn inet_bound(slot: u32, sock: Sock, family: u16, op: u16) {
 
 /// A unix socket got a name: the kernel's own path of it, or its abstract name.
 #[inline(always)]
-fn unix_bound(slot: u32, sock: Sock) -> Option<()> {
-    let mut draft = Draft::<Syscall, NameRecord>::new()?;
+pub fn unix_bound<O: Owner>(slot: u32, sock: Sock) {
+    emit::attempted::<KIND_NAME>(slot);
+    if try_unix_bound::<O>(slot, sock).is_none() {
+        emit::lost::<KIND_NAME>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_unix_bound<O: Owner>(slot: u32, sock: Sock) -> Option<()> {
+    let mut draft = Draft::<O, NameRecord>::new(slot)?;
     let path = sock.0.at(offset!(unix_sock_path));
     let first = if path.follow(offset!(path_dentry)).is_some() {
         Named {
@@ -161,20 +152,18 @@ fn unix_bound(slot: u32, sock: Sock) -> Option<()> {
     let record = NameRecord {
         header: emit::header(KIND_NAME),
         op: NAME_BIND,
-        pad: 0,
+        how: 0,
         arg: 0,
         first,
         second: Named::default(),
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_NAME>(slot);
+    draft.send::<KIND_NAME>(record);
     Some(())
 }
 
 /// Appends the name that a unix socket is bound to, without its family (`struct unix_address`).
 #[inline(always)]
-fn unix_address<T>(draft: &mut Draft<Syscall, T>, sock: Address) -> Option<u16> {
+fn unix_address<O: Owner, T>(draft: &mut Draft<O, T>, sock: Address) -> Option<u16> {
     let address = sock.follow(offset!(unix_sock_addr))?;
     let len = address.read::<u32>(offset!(unix_address_len))?;
     if !(2..=112).contains(&len) {
@@ -188,7 +177,7 @@ fn unix_address<T>(draft: &mut Draft<Syscall, T>, sock: Address) -> Option<u16> 
 
 /// Whether a descriptor is an inet socket.
 #[inline(always)]
-pub(crate) fn is_inet(fd: u32) -> bool {
+pub fn is_inet(fd: u32) -> bool {
     let family = kernel::sock_of(fd)
         .and_then(Sock::family)
         .unwrap_or(AF_UNSPEC);
@@ -197,13 +186,17 @@ pub(crate) fn is_inet(fd: u32) -> bool {
 
 /// connect, sendto, sendmsg: anything that names a peer.
 #[inline(always)]
-pub(crate) fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
+pub fn addressed(class: u8, slot: u32, regs: Regs, ret: i64) {
     let fd = regs.arg::<0>() as u32;
     match class {
-        class::CONNECT => peer(slot, fd, ret, regs.arg::<1>(), regs.arg::<2>(), true),
+        class::CONNECT => {
+            let address = Given::in_user_memory(regs.arg::<1>(), regs.arg::<2>());
+            peer(slot, fd, ret, address, true);
+        }
         class::SENDTO => {
             if regs.arg::<4>() != 0 {
-                peer(slot, fd, ret, regs.arg::<4>(), regs.arg::<5>(), false);
+                let address = Given::in_user_memory(regs.arg::<4>(), regs.arg::<5>());
+                peer(slot, fd, ret, address, false);
             }
         }
         _ => {
@@ -238,7 +231,7 @@ extern "C" fn send_one(index: u64, messages: *mut Messages) -> i64 {
 
 /// sendmmsg, `ret` messages sent.
 #[inline(always)]
-pub(crate) fn sent_many(slot: u32, regs: Regs, ret: i64) {
+pub fn sent_many(slot: u32, regs: Regs, ret: i64) {
     let fd = regs.arg::<0>() as u32;
     if is_inet(fd) {
         return;
@@ -267,14 +260,8 @@ pub(crate) fn sent_many(slot: u32, regs: Regs, ret: i64) {
 fn message(slot: u32, fd: u32, ret: i64, header: u64) {
     match kernel::user::<MessageHeader>(header) {
         Some(header) if header.name != 0 => {
-            peer(
-                slot,
-                fd,
-                ret,
-                header.name,
-                u64::from(header.name_len),
-                false,
-            );
+            let address = Given::in_user_memory(header.name, u64::from(header.name_len));
+            peer(slot, fd, ret, address, false);
         }
         Some(_) => {}
         None if ret >= 0 => emit::unseen(slot, UNSEEN_MESSAGES, 1),
@@ -282,53 +269,105 @@ fn message(slot: u32, fd: u32, ret: i64, header: u64) {
     }
 }
 
+/// A socket address in memory.
+#[derive(Clone, Copy)]
+pub struct Given {
+    at: u64,
+    len: u64,
+    in_kernel: bool,
+}
+
+impl Given {
+    /// As the caller wrote it.
+    #[inline(always)]
+    fn in_user_memory(at: u64, len: u64) -> Self {
+        Self {
+            at,
+            len,
+            in_kernel: false,
+        }
+    }
+
+    /// The kernel's own copy.
+    #[inline(always)]
+    pub fn in_kernel_memory(at: Address, len: u64) -> Self {
+        Self {
+            at: at.0,
+            len,
+            in_kernel: true,
+        }
+    }
+
+    #[inline(always)]
+    fn read<V: Copy>(self, offset: usize) -> Option<V> {
+        if self.in_kernel {
+            Address(self.at).read(offset)
+        } else {
+            kernel::user(self.at + offset as u64)
+        }
+    }
+
+    /// Appends what is behind its first `skip` bytes.
+    #[inline(always)]
+    fn append<O: Owner, T>(self, draft: &mut Draft<O, T>, skip: u64) -> Option<u16> {
+        let (at, len) = (self.at + skip, (self.len - skip) & ADDRESS);
+        if self.in_kernel {
+            draft.kernel_bytes::<ADDRESS>(at, len)
+        } else {
+            draft.user_bytes::<ADDRESS>(at, len)
+        }
+    }
+}
+
 #[inline(always)]
-fn peer(slot: u32, fd: u32, ret: i64, address: u64, len: u64, connect: bool) {
+fn peer(slot: u32, fd: u32, ret: i64, address: Given, connect: bool) {
     let Some(sock) = kernel::sock_of(fd) else {
         return;
     };
     match sock.family() {
         Some(AF_INET | AF_INET6 | AF_NETLINK | AF_ALG) => {}
-        Some(AF_UNIX) => {
-            // AF_UNSPEC dissolves a connection.
-            if len < 3 || kernel::user::<u16>(address) == Some(AF_UNSPEC) {
-                return;
-            }
-            emit::attempted::<KIND_UNIX>(slot);
-            if unix_peer(slot, sock, ret, address, len, connect).is_none() {
-                emit::lost::<KIND_UNIX>(slot);
-            }
-        }
+        Some(AF_UNIX) => unix_peer::<Syscall>(slot, sock, ret, address, connect),
         Some(family) => {
             let op = if connect { SOCKET_CONNECT } else { SOCKET_SEND };
-            other(slot, sock, family, op, ret, address, len);
+            other::<Syscall>(slot, sock, family, op, ret, address);
         }
         None => {}
     }
 }
 
+/// A unix socket connected or sent, or tried to.
 #[inline(always)]
-fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: bool) -> Option<()> {
-    let mut draft = Draft::<Syscall, UnixRecord>::new()?;
+pub fn unix_peer<O: Owner>(slot: u32, sock: Sock, ret: i64, address: Given, connect: bool) {
+    // AF_UNSPEC dissolves a connection.
+    if address.len < 3 || address.read::<u16>(0) == Some(AF_UNSPEC) {
+        return;
+    }
+    emit::attempted::<KIND_UNIX>(slot);
+    if try_unix_peer::<O>(slot, sock, ret, address, connect).is_none() {
+        emit::lost::<KIND_UNIX>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_unix_peer<O: Owner>(
+    slot: u32,
+    sock: Sock,
+    ret: i64,
+    address: Given,
+    connect: bool,
+) -> Option<()> {
+    let mut draft = Draft::<O, UnixRecord>::new(slot)?;
     // After a connection the kernel knows the peer: its bound path and name are beyond the caller's reach.
     let found = if connect && ret == 0 {
         sock.0.follow(offset!(unix_sock_peer))
     } else {
         None
     };
-    let mut resolved = Walked::default();
-    let mut peer_pid = 0;
-    if let Some(peer) = found {
-        let path = peer.at(offset!(unix_sock_path));
-        if path.follow(offset!(path_dentry)).is_some() {
-            resolved = draft.walk(path);
-        }
-        peer_pid = peer
-            .follow(offset!(sock_sk_peer_pid))
-            .and_then(|pid| pid.read(offset!(pid_numbers) + offset!(upid_nr)))
-            .unwrap_or(0);
-    }
-    let start = kernel::user::<u8>(address + 2).unwrap_or(0);
+    let (resolved, peer_pid) = match found {
+        Some(peer) => bound_path(&mut draft, peer),
+        None => (Walked::default(), 0),
+    };
+    let start = address.read::<u8>(2).unwrap_or(0);
     let base = if start == 0 {
         Walked::default()
     } else {
@@ -340,8 +379,7 @@ fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: b
             },
         }
     };
-    let name_len = len - 2;
-    let (name_len, flags) = match draft.user_bytes::<ADDRESS>(address + 2, name_len & ADDRESS) {
+    let (len, flags) = match address.append(&mut draft, 2) {
         Some(len) => (len, 0),
         None => (0, PATH_FAULT),
     };
@@ -350,29 +388,139 @@ fn unix_peer(slot: u32, sock: Sock, ret: i64, address: u64, len: u64, connect: b
         ret: ret as i32,
         peer_pid,
         peer: resolved,
-        name: Named {
-            base,
-            len: name_len,
-            flags,
-        },
+        name: Named { base, len, flags },
         op: if connect { UNIX_CONNECT } else { UNIX_SEND },
         sock_type: sock.sock_type(),
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_UNIX>(slot);
+    draft.send::<KIND_UNIX>(record);
     Some(())
+}
+
+/// Appends the path that a unix socket is bound to; and which process made the socket, 0 when unknown.
+#[inline(always)]
+fn bound_path<O: Owner, T>(draft: &mut Draft<O, T>, sock: Address) -> (Walked, u32) {
+    let path = sock.at(offset!(unix_sock_path));
+    let resolved = if path.follow(offset!(path_dentry)).is_some() {
+        draft.walk(path)
+    } else {
+        Walked::default()
+    };
+    let pid = sock
+        .follow(offset!(sock_sk_peer_pid))
+        .and_then(|pid| pid.read(offset!(pid_numbers) + offset!(upid_nr)))
+        .unwrap_or(0);
+    (resolved, pid)
+}
+
+/// The current task connected a unix socket or sent from it, or tried to. Sockets of other families are left out.
+#[inline(always)]
+pub fn unix_tried<O: Owner>(sock: Sock, ret: i64, address: Given, connect: bool) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    if sock.family() == Some(AF_UNIX) {
+        unix_peer::<O>(slot, sock, ret, address, connect);
+    }
+}
+
+/// The `struct sock` of a `struct socket`.
+#[inline(always)]
+pub fn of(socket: Address) -> Option<Sock> {
+    Some(Sock(socket.follow(offset!(socket_sk))?))
+}
+
+/// The explicit destination of a `struct msghdr`, if it has one.
+#[inline(always)]
+pub fn destination(message: Address) -> Option<Given> {
+    let name = message.follow(offset!(msghdr_msg_name))?;
+    let len: i32 = message.read(offset!(msghdr_msg_namelen))?;
+    (len > 0).then(|| Given::in_kernel_memory(name, len as u64))
+}
+
+/// An inet socket listens or was bound. A bound one is told when it takes datagrams: others cannot be reached yet.
+#[inline(always)]
+pub fn has_address(slot: u32, sock: Sock, op: u16) {
+    if let Some(family @ (AF_INET | AF_INET6)) = sock.family()
+        && (op == INET_LISTEN || sock.sock_type() == SOCK_DGRAM)
+    {
+        inet_bound(slot, sock, family, op);
+    }
+}
+
+/// The kernel is about to deliver a datagram of the current task from one unix socket to another (`struct socket`).
+#[inline(always)]
+pub fn unix_sending<O: Owner>(from: Address, to: Address) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let (Some(from), Some(to)) = (
+        from.follow(offset!(socket_sk)),
+        to.follow(offset!(socket_sk)),
+    ) else {
+        return;
+    };
+    // Where it is connected to was recorded then.
+    if from.follow(offset!(unix_sock_peer)) == Some(to) {
+        return;
+    }
+    emit::attempted::<KIND_UNIX>(slot);
+    if try_unix_sending::<O>(slot, Sock(from), to).is_none() {
+        emit::lost::<KIND_UNIX>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_unix_sending<O: Owner>(slot: u32, from: Sock, to: Address) -> Option<()> {
+    let mut draft = Draft::<O, UnixRecord>::new(slot)?;
+    let (peer, peer_pid) = bound_path(&mut draft, to);
+    // A socket without a path can have an abstract name, or none when it is half of a pair.
+    let len = if peer.flags == 0 && peer.len == 0 {
+        unix_address(&mut draft, to)?
+    } else {
+        0
+    };
+    let record = UnixRecord {
+        header: emit::header(KIND_UNIX),
+        ret: 0,
+        peer_pid,
+        peer,
+        name: Named {
+            base: Walked::default(),
+            len,
+            flags: 0,
+        },
+        op: UNIX_SEND,
+        sock_type: from.sock_type(),
+    };
+    draft.send::<KIND_UNIX>(record);
+    Some(())
+}
+
+/// A socket of a family without hooks of its own is bound, connected or sends, with an address.
+#[inline(always)]
+pub fn used<O: Owner>(sock: Sock, op: u16, ret: i64, address: Given) {
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    match sock.family() {
+        Some(AF_INET | AF_INET6 | AF_UNIX | AF_NETLINK | AF_ALG) => {}
+        Some(family) => other::<O>(slot, sock, family, op, ret, address),
+        None => {
+            emit::attempted::<KIND_SOCKET>(slot);
+            emit::lost::<KIND_SOCKET>(slot);
+        }
+    }
 }
 
 /// A socket of another family, with the address as the caller gave it.
 #[inline(always)]
-fn other(slot: u32, sock: Sock, family: u16, op: u16, ret: i64, address: u64, len: u64) {
+fn other<O: Owner>(slot: u32, sock: Sock, family: u16, op: u16, ret: i64, address: Given) {
     emit::attempted::<KIND_SOCKET>(slot);
-    let Some(mut draft) = Draft::<Syscall, SocketRecord>::new() else {
+    let Some(mut draft) = Draft::<O, SocketRecord>::new(slot) else {
         emit::lost::<KIND_SOCKET>(slot);
         return;
     };
-    if draft.user_bytes::<ADDRESS>(address, len).is_none() {
+    if address.append(&mut draft, 0).is_none() {
         emit::lost::<KIND_SOCKET>(slot);
         return;
     }
@@ -385,7 +533,5 @@ fn other(slot: u32, sock: Sock, family: u16, op: u16, ret: i64, address: u64, le
         op,
         pad: 0,
     };
-    // SAFETY: scratch memory is larger than any record and aligned for it.
-    unsafe { draft.fixed().write(record) };
-    draft.send::<KIND_SOCKET>(slot);
+    draft.send::<KIND_SOCKET>(record);
 }

@@ -10,7 +10,6 @@
 
 use std::{collections::BTreeSet, fs::File, process::ExitCode, sync::Arc};
 
-use awaited::AWAITED;
 use capgate_common::ledger::ProbeSet;
 use cells::Environment;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -23,7 +22,6 @@ mod absent;
 #[path = "../support/service.rs"]
 mod service;
 
-mod awaited;
 mod cells;
 mod judge;
 mod programs;
@@ -62,7 +60,7 @@ impl Suite {
         }
     }
 
-    /// Runs a row. One that is awaited must fail.
+    /// Runs a row.
     fn run(&self, row: &Row) -> Result<(), Failed> {
         if let Some(needs) = row.needs
             && absent::skip(row.name, needs)?
@@ -70,22 +68,8 @@ impl Suite {
             return Ok(());
         }
         let set = self.environment.probe_set;
-        let verdict = judge::judge(row, &self.service, set, self.environment.ledgers.as_deref());
-        let awaited = AWAITED.iter().find(|it| {
-            it.name == row.name
-                && it
-                    .probe_set
-                    .is_none_or(|its| its == set.unwrap_or(ProbeSet::Tracepoint))
-        });
-        match (verdict, awaited) {
-            (Ok(()), Some(awaited)) => Err(format!(
-                "passes and is awaited: {}; take it off the list",
-                awaited.why
-            )
-            .into()),
-            (Err(_), Some(_)) | (Ok(()), None) => Ok(()),
-            (Err(differences), None) => Err(differences.into()),
-        }
+        judge::judge(row, &self.service, set, self.environment.ledgers.as_deref())?;
+        Ok(())
     }
 }
 
@@ -105,13 +89,6 @@ fn main() -> ExitCode {
         .collect();
     let unique: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(unique.len(), names.len(), "two rows have one name");
-    for awaited in &AWAITED {
-        assert!(
-            unique.contains(awaited.name),
-            "no row is called {}",
-            awaited.name
-        );
-    }
     let (cell, set) = (environment.cell, environment.probe_set);
     // A list needs no daemon.
     let suite = Arc::new((!arguments.list).then(|| Suite::prepare(environment)));

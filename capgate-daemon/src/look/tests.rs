@@ -9,7 +9,7 @@ use std::{
 
 use nix::sys::stat::{Mode, mkdirat};
 
-use super::{At, End, JobRoot, Look as _, Netns, RootError};
+use super::{At, End, JobRoot, Look as _, Netns, RootError, mount_of};
 
 fn open(path: &Path) -> OwnedFd {
     File::open(path).expect("a directory").into()
@@ -197,4 +197,14 @@ fn descriptors_are_closed() {
     drop(job);
     let after = open(Path::new("/")).as_raw_fd();
     assert!(after < before + 10, "{before} {after}");
+}
+
+#[test]
+fn what_a_later_mount_covers_cannot_be_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().canonicalize().expect("a path");
+    let ends = |job: &JobRoot| job.ends(path.as_os_str().as_bytes(), &[b"f"]);
+    let own = mount_of(open(&path).as_fd()).expect("an id");
+    assert_eq!(ends(&job(&path).with_mounts([own])), [End::Nothing]);
+    assert_eq!(ends(&job(&path).with_mounts([own + 1])), [End::Unknown]);
 }

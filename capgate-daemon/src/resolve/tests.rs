@@ -1,5 +1,5 @@
 use crate::{
-    event::{Fact, Name, NameOp, Named},
+    event::{Fact, Name, NameOp, Named, Top},
     story::{Machine, Teller, kernel_path, lost, named, record, tell, view, words},
 };
 
@@ -154,6 +154,7 @@ fn a_source_of_a_link_that_cannot_be_told_is_lost_when_somebody_writes_through_i
 
 fn unlink(first: Named) -> Vec<crate::event::Event> {
     let name = Name {
+        attempt: false,
         op: NameOp::Unlink,
         arg: 0,
         first,
@@ -195,11 +196,11 @@ fn names_that_the_kernel_could_not_read_are_lost() {
         "unresolved=1"
     );
     let mut base = named("a");
-    base.base.absolute = false;
+    base.base.top = Top::Nowhere;
     assert_eq!(
         lost(&record(view(), Machine::default(), unlink(base.clone()))),
         "unresolved=1"
     );
-    base.base.internal = true;
+    base.base.top = Top::Internal;
     assert_eq!(lost(&record(view(), Machine::default(), unlink(base))), "");
 }

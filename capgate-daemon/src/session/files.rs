@@ -2,14 +2,13 @@
 
 use capgate_common::escapes;
 
-use super::{ContractFile, Scene, Session, UNSEEN_EXCHANGE};
+use super::{ContractFile, Scene, Session, may_cross};
 use crate::{
     event::{File, Name, NameOp, Named},
     names::{Kind, Now, Origin},
     normalise,
     seen::{Op, Seen},
     told::What,
-    writes::RENAME_EXCHANGE,
 };
 
 /// `AT_` flags (include/uapi/linux/fcntl.h).
@@ -57,7 +56,7 @@ impl Session {
         (op, What::Name(name))
     }
 
-    /// A call named files and succeeded.
+    /// A change of names happened.
     pub(super) fn name(&mut self, scene: Scene<'_>, name: &Name) -> (Op, What) {
         let first = &name.first;
         let op = match name.op {
@@ -93,19 +92,10 @@ impl Session {
 
     fn rename(&mut self, scene: Scene<'_>, name: &Name) -> What {
         let from = self.resolve(scene, &name.first, false);
-        // One event, one loss.
-        let to = if scene.elsewhere {
-            None
-        } else {
-            self.resolve(scene, &name.second, false)
-        };
+        let to = self.resolve(scene, &name.second, false);
         let Some((from, to)) = from.zip(to) else {
             return What::Nothing;
         };
-        if name.arg & RENAME_EXCHANGE != 0 {
-            // What lies below two directories that changed places is not followed yet.
-            self.unsee(UNSEEN_EXCHANGE, &scene.moment);
-        }
         let result = self
             .writes
             .renamed(&mut self.ground, from, to, name.arg, &scene.moment);
@@ -119,9 +109,15 @@ impl Session {
             return What::Nothing;
         };
         // The source does not count; it matters only when somebody writes through the link.
-        let from = self
-            .try_resolve(scene, &name.first, name.arg & AT_SYMLINK_FOLLOW != 0)
-            .ok();
+        let follow = name.arg & AT_SYMLINK_FOLLOW != 0;
+        // A file without a name that gets one.
+        let nameless = name.first.string.is_empty() && name.first.base.unhashed;
+        let crosses = may_cross(&name.first, follow) && self.other_mounts(scene).is_some();
+        let from = if nameless || crosses {
+            None
+        } else {
+            self.try_resolve(scene, &name.first, follow).ok()
+        };
         self.writes
             .linked(&mut self.ground, from, to, &scene.moment);
         What::Name(to)
@@ -183,7 +179,7 @@ impl Session {
 
     /// Mode, owner or an attribute changed: evidence only, so a name that cannot be told is no loss.
     fn change(&mut self, scene: Scene<'_>, named: &Named, follow: bool, op: Op) -> What {
-        if scene.elsewhere {
+        if may_cross(named, follow) && self.other_mounts(scene).is_some() {
             return What::Nothing;
         }
         let Ok(name) = self.try_resolve(scene, named, follow) else {

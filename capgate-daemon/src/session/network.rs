@@ -2,7 +2,7 @@
 
 use super::{Scene, Session, UNSEEN_SOCKET_FAMILY};
 use crate::{
-    event::{Inet, Socket, SocketOp, Unix},
+    event::{Inet, Socket, SocketOp, Top, Unix},
     look::Netns,
     normalise::{self, Subject},
     resolve::Unresolved,
@@ -45,7 +45,9 @@ impl Session {
         unix.name
             .string
             .truncate(end.unwrap_or(unix.name.string.len()));
-        let peer = unix.peer.filter(|peer| peer.absolute && !peer.broken);
+        let peer = unix
+            .peer
+            .filter(|peer| !peer.broken && peer.top != Top::Internal);
         let name = match &peer {
             Some(peer) => self.kernel_path(scene, peer),
             None if scene.elsewhere => self.resolve(scene, &unix.name, true),

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use capgate_common::evidence::Column;
+use capgate_common::{evidence::Column, ledger::Coverage};
 
 use super::{Closing, Session};
 use crate::{
-    event::{Event, Fact, File, Membership},
+    event::{Event, Fact, File, Membership, NameOp, Top},
     session::Limits,
     story::{
         MNT_NS, Machine, Teller, closing, entries, file, kernel_path, lost, record, tell, view,
@@ -58,8 +58,7 @@ fn alter(story: &str, alter: impl Fn(&mut Event)) -> Vec<Event> {
 fn a_memfd_runs_under_its_own_name() {
     let events = alter("exec /memfd:x", |event| {
         if let Fact::Exec(exec) = &mut event.fact {
-            exec.exe.absolute = false;
-            exec.exe.internal = true;
+            exec.exe.top = Top::Internal;
         }
     });
     assert_eq!(
@@ -192,17 +191,114 @@ fn blind_spots_are_named() {
 }
 
 #[test]
-fn names_of_another_mount_namespace_are_lost() {
+fn in_another_mount_namespace_only_what_passes_no_mount_has_a_name() {
     let elsewhere = |story| {
         let events = alter(story, |event| event.mnt_ns = MNT_NS + 1);
-        record(view(), Machine::default(), events)
+        record(view(), Machine::new("a d"), events)
     };
-    let record =
-        elsewhere("create a; unlink b; rename c d; unix /run/x; exec /bin/sh; tcp 192.0.2.1:1");
-    assert_eq!(lost(&record), "mount_namespace=5");
-    assert_eq!(words(&record.recording.write_paths), "");
-    assert_eq!(words(&record.recording.net), "192.0.2.1:1");
-    assert_eq!(lost(&elsewhere("chmod a; unix /run/nscd/socket -2")), "");
+    let found =
+        elsewhere("create a; rename c d; exec /bin/sh; tcp 192.0.2.1:1; unix /run/nscd/socket -2");
+    let Coverage { unseen, .. } = &found.recording.coverage;
+    assert_eq!(
+        (words(unseen), lost(&found)),
+        (String::new(), String::new())
+    );
+    assert_eq!(words(&found.recording.write_paths), "a c d");
+    for story in [
+        "unlink x/b",
+        "unlink /b",
+        "rename a x/b",
+        "rename x/b a",
+        "mkdir ..",
+        "truncate a",
+        "unix /run/x",
+    ] {
+        let found = elsewhere(story);
+        assert_eq!(
+            words(&found.recording.coverage.unseen),
+            "mount_namespace",
+            "{story}"
+        );
+        assert_eq!(words(&found.recording.write_paths), "", "{story}");
+    }
+    assert_eq!(words(&elsewhere("chmod a").recording.coverage.unseen), "");
+}
+
+#[test]
+fn files_are_found_by_the_root_and_by_their_file_system() {
+    let tell = |top, bytes: &[u8]| {
+        let mut written = file("a", 5);
+        written.path.top = top;
+        written.path.bytes = bytes.to_vec();
+        let events = vec![Teller::new().event(Fact::File(written))];
+        let record = record(view(), Machine::new("a /etc/b"), events);
+        let unseen = words(&record.recording.coverage.unseen);
+        (words(&record.recording.write_paths), unseen, lost(&record))
+    };
+    let named = |name: &str| (name.to_owned(), String::new(), String::new());
+    assert_eq!(tell(Top::Root, b"/a"), named("a"));
+    assert_eq!(tell(Top::Device(1), b"/etc/b"), named("/etc/b"));
+    assert_eq!(tell(Top::Device(1), b"/repo/a"), named("a"));
+    let unseen = (String::new(), "mount_namespace".to_owned(), String::new());
+    assert_eq!(
+        tell(Top::Device(2), b"/a"),
+        unseen,
+        "not mounted where the job began"
+    );
+}
+
+#[test]
+fn an_attempt_counts_when_it_is_done() {
+    let attempts = |done: &[(usize, NameOp)]| {
+        let mut teller = Teller::new();
+        let mut events = teller.tell("unlink a; mkdir d; @7; unlink b");
+        for event in &mut events {
+            if let Fact::Name(name) = &mut event.fact {
+                name.attempt = true;
+            }
+        }
+        for &(of, op) in done {
+            let task = events[of].task;
+            let done = teller.event(Fact::Done(op));
+            events.push(Event { task, ..done });
+        }
+        let record = record(view(), Machine::new("d/"), events);
+        assert_eq!(lost(&record), "");
+        words(&record.recording.write_paths)
+    };
+    assert_eq!(attempts(&[]), "");
+    assert_eq!(attempts(&[(2, NameOp::Unlink)]), "b");
+    assert_eq!(
+        attempts(&[(1, NameOp::Unlink)]),
+        "",
+        "the thread tried something else since"
+    );
+    assert_eq!(
+        attempts(&[(2, NameOp::Unlink), (2, NameOp::Unlink)]),
+        "b",
+        "once"
+    );
+}
+
+#[test]
+fn scripts_are_told_by_the_kernel_when_their_interpreter_runs() {
+    let mut teller = Teller::new();
+    let mut events = teller.tell("exec first.sh; exec second.sh; exec other.sh; script /bin/sh 3");
+    for (index, event) in events.iter_mut().enumerate() {
+        let Fact::Exec(exec) = &mut event.fact else {
+            panic!("{event:?}")
+        };
+        exec.was = event.task.tid;
+        exec.attempt = index < 3;
+        exec.first = index == 0 || index == 1;
+    }
+    let record = record(view(), Machine::default(), events);
+    assert_eq!(
+        words(&record.recording.execs),
+        "/bin/sh other.sh second.sh",
+        "the first one failed"
+    );
+    assert_eq!(lost(&record), "");
 }
 
 #[test]
@@ -248,14 +344,13 @@ fn devices_that_hold_nothing_and_files_without_a_name_do_not_count() {
     );
 
     let mut pipe = file("/pipe:[1]", 5);
-    pipe.path.absolute = false;
-    pipe.path.internal = true;
+    pipe.path.top = Top::Internal;
     let record = tell(pipe.clone());
     assert_eq!(
         (words(&record.recording.write_paths), lost(&record)),
         (String::new(), String::new())
     );
-    pipe.path.internal = false;
+    pipe.path.top = Top::Nowhere;
     assert_eq!(lost(&tell(pipe)), "unresolved=1", "a detached mount");
 }
 

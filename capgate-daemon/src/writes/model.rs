@@ -134,6 +134,7 @@ impl Disk {
                 call_name(second, from_root)
             };
             Some(Fact::Name(Name {
+                attempt: false,
                 op,
                 arg,
                 first: call_name(first, from_root),
@@ -175,6 +176,7 @@ impl Disk {
                     ..Named::default()
                 };
                 Some(Fact::Name(Name {
+                    attempt: false,
                     op: NameOp::Symlink,
                     arg: 0,
                     first: text,

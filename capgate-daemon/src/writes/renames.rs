@@ -9,7 +9,7 @@ use crate::{
 
 /// `RENAME_` flags (include/uapi/linux/fs.h).
 const RENAME_NOREPLACE: u32 = 1;
-pub(crate) const RENAME_EXCHANGE: u32 = 2;
+const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
 impl Writes {
@@ -38,14 +38,11 @@ impl Writes {
             self.touch(to, Op::Rename, moment).settle(moment);
             return Ok(());
         }
+        if flags & RENAME_EXCHANGE != 0 {
+            return self.exchanged(on, from, to, moment);
+        }
         self.arrive(&mut on.names, from, moment)?;
         let kind = kind_at(on, from);
-        if flags & RENAME_EXCHANGE != 0 {
-            let other = kind_at(on, to);
-            self.doubt(on, from, was(kind), moment);
-            self.doubt(on, to, was(other), moment);
-            return self.exchanged(&mut on.names, from, to, moment);
-        }
         self.doubt(on, to, was(kind), moment);
         on.resolver.moved(from, to);
         self.doubt(on, from, was(kind), moment);
@@ -234,55 +231,20 @@ impl Writes {
         Ok(())
     }
 
-    /// Two names changed places.
+    /// Two names changed places: three renames, the first one to where nothing can be.
     fn exchanged(
         &mut self,
-        names: &mut Names,
+        on: &mut Ground,
         one: NameId,
         other: NameId,
         moment: &Moment,
     ) -> Result<(), Full> {
-        let of = |names: &Names, name| {
-            let now = names.now(name);
-            if now.presence == Presence::Present {
-                now
-            } else {
-                Now::present(now.kind, Origin::Before(name))
-            }
-        };
-        let (first, second) = (of(names, one), of(names, other));
-        self.moved_directories = true;
-        for (name, now) in [(one, second), (other, first)] {
-            let was = names.now(name);
-            let touch = self.touch(name, Op::Rename, moment);
-            touch.use_it(was.presence, moment);
-            touch.needed = true;
-            touch.anonymous = true;
-            touch.file |= now.kind != Kind::Directory || was.kind != Kind::Directory;
-            names.set(name, now);
-        }
-        self.follow(one, other);
-        self.follow(other, one);
-        // What lies below is rarely known and rarer to matter: each name may now be at either place, and the end tells.
-        let mut stack = vec![(one, other)];
-        while let Some((one, other)) = stack.pop() {
-            for (here, there) in [(one, other), (other, one)] {
-                let children: Vec<NameId> = names.children(here).collect();
-                for child in children {
-                    let component = names.component(child).to_vec();
-                    let twin = names.child(there, &component)?;
-                    names.set(child, Now::default());
-                    names.set(twin, Now::default());
-                    if self.find(child).is_some() && self.find(twin).is_none() {
-                        self.touch(twin, Op::Rename, moment);
-                    }
-                    if here == one {
-                        stack.push((child, twin));
-                    }
-                }
-            }
-        }
-        Ok(())
+        // A name that has a NUL in it is nobody's.
+        let aside = on.names.child(NameId::ROOT, b"\0aside")?;
+        self.aside = Some(aside);
+        self.renamed(on, one, aside, RENAME_NOREPLACE, moment)?;
+        self.renamed(on, other, one, RENAME_NOREPLACE, moment)?;
+        self.renamed(on, aside, other, RENAME_NOREPLACE, moment)
     }
 }
 

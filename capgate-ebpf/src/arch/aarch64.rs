@@ -7,7 +7,7 @@ use crate::kernel::{Typed, offset};
 const SYSCALLNO: usize = 280;
 
 /// Offsets of a call's arguments in `pt_regs`: orig_x0, since x0 holds the result by now, then x1 to x5.
-pub(crate) const ARGUMENTS: [usize; 6] = [272, 8, 16, 24, 32, 40];
+pub const ARGUMENTS: [usize; 6] = [272, 8, 16, 24, 32, 40];
 
 /// `TIF_32BIT` in `thread_info.flags`: this thread runs 32-bit code, so each of its calls is one of theirs
 /// (arch/arm64/include/asm/thread_info.h).
@@ -15,7 +15,7 @@ const FLAG_32BIT: u32 = 1 << 22;
 
 /// The number of the call that ends, from its `struct pt_regs`.
 #[inline(always)]
-pub(crate) fn syscall_number(regs: Typed) -> u64 {
+pub fn syscall_number(regs: Typed) -> u64 {
     let number: i32 = regs.load(SYSCALLNO);
     // Kept negative when it is: `NO_SYSCALL` is -1.
     i64::from(number) as u64
@@ -23,13 +23,13 @@ pub(crate) fn syscall_number(regs: Typed) -> u64 {
 
 /// Whether a 32-bit call of this task is under way.
 #[inline(always)]
-pub(crate) fn is_compat(task: Typed) -> bool {
+pub fn is_compat(task: Typed) -> bool {
     let flags: u32 = task.load(offset!(task_struct_thread_info_compat));
     flags & FLAG_32BIT != 0
 }
 
 /// System call number to class (include/uapi/asm-generic/unistd.h).
-pub(crate) static CLASSES: [u8; NUMBERS] = table([
+pub static CLASSES: [u8; NUMBERS] = table([
     (5, class::XATTR),
     (6, class::LXATTR),
     (14, class::XATTR),

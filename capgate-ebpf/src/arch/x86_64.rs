@@ -7,26 +7,26 @@ use crate::kernel::{Typed, offset};
 const ORIG_AX: usize = 120;
 
 /// Offsets of a call's arguments in `pt_regs`: rdi, rsi, rdx, r10, r8, r9.
-pub(crate) const ARGUMENTS: [usize; 6] = [112, 104, 96, 56, 72, 64];
+pub const ARGUMENTS: [usize; 6] = [112, 104, 96, 56, 72, 64];
 
 /// `TS_COMPAT` in `thread_info.status` (arch/x86/include/asm/thread_info.h).
 const STATUS_COMPAT: u32 = 2;
 
 /// The number of the call that ends, from its `struct pt_regs`.
 #[inline(always)]
-pub(crate) fn syscall_number(regs: Typed) -> u64 {
+pub fn syscall_number(regs: Typed) -> u64 {
     regs.load(ORIG_AX)
 }
 
 /// Whether a 32-bit call of this task is under way. Calls of the x32 kind are beyond [`NUMBERS`].
 #[inline(always)]
-pub(crate) fn is_compat(task: Typed) -> bool {
+pub fn is_compat(task: Typed) -> bool {
     let status: u32 = task.load(offset!(task_struct_thread_info_compat));
     status & STATUS_COMPAT != 0
 }
 
 /// System call number to class (arch/x86/entry/syscalls/syscall_64.tbl).
-pub(crate) static CLASSES: [u8; NUMBERS] = table([
+pub static CLASSES: [u8; NUMBERS] = table([
     (2, class::OPEN),
     (257, class::OPENAT),
     (437, class::OPENAT2),

@@ -1,37 +1,27 @@
-//! The end of every system call: filter on the number, then on the job, then to the concern.
+//! The `tracepoint` set: the end of every system call, filtered on the number, then on the job, then handed to the concern.
+#![no_std]
+#![no_main]
+
+#[path = "../shared.rs"]
+mod shared;
 
 use aya_ebpf::{
     btf_maps::{PerCpuArray, ProgramArray},
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
+use aya_log_ebpf::warn;
 use capgate_common::event::{
     KIND_FILE, UNSEEN_COMPAT, UNSEEN_IO_URING, UNSEEN_KERNEL, UNSEEN_MOUNT,
 };
-
-use crate::{
-    arch::{self, ARGUMENTS, CLASSES, NUMBERS, class},
+use capgate_ebpf::{
+    arch::{self, CLASSES, NUMBERS, class},
     emit, file,
-    kernel::{self, Typed},
-    name, process, scope, socket,
+    kernel::{self, Address, Typed},
+    name, process,
+    regs::Regs,
+    root, scope, socket,
 };
-
-/// `struct pt_regs` of the call that ends.
-#[derive(Clone, Copy)]
-pub(crate) struct Regs(Typed);
-
-impl Regs {
-    #[inline(always)]
-    fn new(ctx: &BtfTracePointContext) -> Self {
-        Self(Typed::argument(ctx.arg(0)))
-    }
-
-    /// An argument of the call, 0 to 5.
-    #[inline(always)]
-    pub(crate) fn arg<const N: usize>(self) -> u64 {
-        self.0.load(ARGUMENTS[N])
-    }
-}
 
 /// Kernel: `trace_sys_exit(struct pt_regs *regs, long ret)`.
 #[btf_tracepoint(function = "sys_exit")]
@@ -42,7 +32,7 @@ pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn try_sys_exit(ctx: &BtfTracePointContext) {
-    let number = arch::syscall_number(Regs::new(ctx).0);
+    let number = Regs::new(ctx.arg(0)).number();
     // Numbers of 32-bit and x32 calls mean other calls than ours.
     if arch::is_compat(Typed::current()) || number >= NUMBERS as u64 {
         // Numbers that the kernel does not know come back as -ENOSYS; -1 is a call that seccomp or ptrace skipped.
@@ -86,7 +76,7 @@ fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
     let attempt = class == class::CONNECT || class == class::SENDTO || class == class::SENDMSG;
     // Attempts to reach a peer count, whatever came of them. Most are inet, which the cgroup hooks see.
     if attempt {
-        if socket::is_inet(Regs::new(ctx).arg::<0>() as u32) {
+        if socket::is_inet(Regs::new(ctx.arg(0)).arg::<0>() as u32) {
             return;
         }
     } else if ret < 0 {
@@ -99,11 +89,17 @@ fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
             }
             return;
         }
-        class::MOUNT => return emit::unseen(slot, UNSEEN_MOUNT, 0),
+        // What it does to a mount namespace of its own, the walk by identity takes no notice of.
+        class::MOUNT => {
+            if root::of(slot).is_none_or(|root| root.namespace == kernel::mount_namespace().0) {
+                emit::unseen(slot, UNSEEN_MOUNT, 0);
+            }
+            return;
+        }
         // acct names a file that the kernel appends to, fanotify_init hands out descriptors, and bpf can make files.
         class::KERNEL_WRITES => return emit::unseen(slot, UNSEEN_KERNEL, 0),
         class::BPF => {
-            if Regs::new(ctx).arg::<0>() == BPF_OBJ_PIN {
+            if Regs::new(ctx.arg(0)).arg::<0>() == BPF_OBJ_PIN {
                 emit::unseen(slot, UNSEEN_KERNEL, 0);
             }
             return;
@@ -141,7 +137,7 @@ macro_rules! concerns {
             pub fn $program(ctx: BtfTracePointContext) -> i32 {
                 if let Some(handover) = HANDOVER.get(0) {
                     let ($class, $slot) = (handover.class as u8, handover.slot);
-                    let $regs = Regs::new(&ctx);
+                    let $regs = Regs::new(ctx.arg(0));
                     let $ret = ctx.arg::<u64>(1) as i64;
                     $body
                 }
@@ -156,7 +152,8 @@ concerns! {
     CONCERN_NAMED = 1, named(class, slot, regs, _ret) { name::named(class, slot, regs); }
     CONCERN_SOCKET = 2, socket(class, slot, regs, ret) {
         if class == class::SOCKET {
-            socket::created(slot, regs, ret);
+            let (family, sock_type) = (regs.arg::<0>() as u16, regs.arg::<1>() as u32);
+            socket::created(slot, family, sock_type, regs.arg::<2>() as u16, ret as i32);
         } else {
             socket::bound(class, slot, regs);
         }
@@ -171,4 +168,30 @@ concerns! {
         }
     }
     CONCERN_TRACED = 6, traced(class, slot, regs, _ret) { process::traced(class, slot, regs); }
+}
+
+/// Kernel: `trace_sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
+#[btf_tracepoint(function = "sched_process_fork")]
+pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
+    if let Some(slot) = scope::current()
+        && !process::forked::<true>(slot, Address(ctx.arg::<u64>(1)))
+    {
+        warn!(&ctx, "no room to remember the members of job {}", slot);
+    }
+    0
+}
+
+/// Kernel: `trace_cgroup_attach_task(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`.
+/// Runs when the task is in its new place, and for moves in v1 hierarchies too.
+#[btf_tracepoint(function = "cgroup_attach_task")]
+pub fn cgroup_attach_task(ctx: BtfTracePointContext) -> i32 {
+    process::moved(Address(ctx.arg::<u64>(0)), Address(ctx.arg::<u64>(2)));
+    0
+}
+
+/// Kernel (6.3 and later): `trace_io_uring_submit_req(struct io_kiocb *req)`.
+#[btf_tracepoint(function = "io_uring_submit_req")]
+pub fn io_uring_submit_req(ctx: BtfTracePointContext) -> i32 {
+    process::uring_submitted(Address(ctx.arg::<u64>(0)));
+    0
 }
