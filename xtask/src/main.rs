@@ -11,6 +11,7 @@ mod tally;
 mod test;
 #[path = "../../capgate-daemon/build/toolchain.rs"]
 mod toolchain;
+mod vm;
 mod workspace;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
@@ -39,6 +40,11 @@ enum Task {
     },
     /// Install what the tests need, lint, run every test and print how many there were. Needs root.
     Test,
+    /// Run the scenario suite on every kernel of the matrix, emulated ones included. Needs root.
+    Vm {
+        /// Only these: native, x86_64-6.1, x86_64-6.12, arm64-6.12, x86_64-6.12-packaged.
+        cells: Vec<String>,
+    },
     /// Check format, clippy and dependencies of both workspaces.
     Lint,
     /// Print what recording costs, as ratios to a bare run. Needs root.
@@ -69,6 +75,7 @@ fn main() -> ExitCode {
         Task::Build => succeed(build::binaries()),
         Task::Run { words } => succeed(run::in_local_job(words)),
         Task::Test => test::all(),
+        Task::Vm { cells } => vm::matrix(&cells),
         Task::Lint => succeed(lint::all()),
         Task::Bench { only } => succeed(bench::measure(&only)),
         Task::Load { kind, count, dir } => succeed(load::run(kind, count, &dir)),

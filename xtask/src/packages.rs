@@ -66,13 +66,31 @@ pub(crate) fn ensure(table: &[Package]) -> Result<()> {
     }
 }
 
-/// Installs Debian packages, as root or by a sudo that does not ask.
-pub(crate) fn apt_install(names: &[&str]) -> Result<()> {
-    // Lists that are old or come from an image's build may know an older release only, or one that is gone. Where they
-    // cannot be refreshed they may still do.
+/// Makes packages of another architecture available.
+pub(crate) fn ensure_architecture(name: &str) -> Result<()> {
+    let known = workspace::said(Command::new("dpkg").arg("--print-foreign-architectures"))?;
+    if known.lines().any(|line| line == name) {
+        return Ok(());
+    }
+    eprintln!("xtask: adding {name} to the architectures of packages");
+    let mut add = as_root("dpkg");
+    add.args(["--add-architecture", name]);
+    workspace::run(&mut add).with_context(|| format!("as root, run `{}`", show(&add)))?;
+    refresh_lists();
+    Ok(())
+}
+
+/// Fetches the lists of packages. Lists that are old or come from an image's build may know an older release only, or one
+/// that is gone; where they cannot be refreshed they may still do.
+pub(crate) fn refresh_lists() {
     if let Err(e) = workspace::run(apt_get().arg("update")) {
         eprintln!("xtask: going on with the package lists that are here: {e:#}");
     }
+}
+
+/// Installs Debian packages, as root or by a sudo that does not ask.
+pub(crate) fn apt_install(names: &[&str]) -> Result<()> {
+    refresh_lists();
     let mut install = apt_get();
     install
         .args(["install", "-y", "--no-install-recommends"])
@@ -104,15 +122,22 @@ pub(crate) fn is_debian_12() -> bool {
     says("ID", "debian") && says("VERSION_ID", "12")
 }
 
-/// apt-get that asks nothing; its talk goes to stderr, since a task's stdout may be data.
-fn apt_get() -> Command {
+/// A program as root, by a sudo that does not ask; its talk goes to stderr, since a task's stdout may be data.
+fn as_root(program: &str) -> Command {
     let mut command = if nix::unistd::geteuid().is_root() {
-        Command::new("env")
+        Command::new(program)
     } else {
         let mut sudo = Command::new("sudo");
-        sudo.args(["-n", "env"]);
+        sudo.args(["-n", program]);
         sudo
     };
+    command.stdout(std::io::stderr());
+    command
+}
+
+/// apt-get that asks nothing.
+fn apt_get() -> Command {
+    let mut command = as_root("env");
     command.args([
         "DEBIAN_FRONTEND=noninteractive",
         "apt-get",
@@ -120,6 +145,5 @@ fn apt_get() -> Command {
         "-o",
         "Dpkg::Use-Pty=0",
     ]);
-    command.stdout(std::io::stderr());
     command
 }

@@ -38,6 +38,13 @@ impl Tally {
         }
     }
 
+    /// Adds the sums of other tests.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
     /// Takes tests that returned without doing their work, and so were reported as passed, for what they are.
     pub(crate) fn reclassify_skipped(&mut self, count: usize) {
         self.passed = self.passed.saturating_sub(count);

@@ -16,7 +16,7 @@ use crate::{
     lint,
     packages::{self, Package},
     tally::Tally,
-    workspace,
+    vm, workspace,
 };
 
 /// What tests call or compile with, beyond what builds the project.
@@ -109,14 +109,6 @@ const PACKAGES: [Package; 17] = [
     },
 ];
 
-/// What tests of 32-bit programs need, on machines that can run them.
-const PACKAGES_IA32: [Package; 1] = [Package {
-    // Not gcc-multilib, which cannot be installed beside a cross compiler.
-    name: "gcc-12-multilib",
-    provides: "/usr/lib32/libc.a",
-    why: "compiles a 32-bit test program",
-}];
-
 /// At most so many tests at once, unless `RUST_TEST_THREADS` says otherwise: each test of the real kernel attaches
 /// probes and runs several processes, and some measure time.
 const MOST_THREADS: usize = 4;
@@ -132,7 +124,7 @@ pub(crate) fn all() -> Result<ExitCode> {
         .map_err(anyhow::Error::msg)?;
     packages::ensure(&PACKAGES)?;
     if cfg!(target_arch = "x86_64") && !absent.iter().any(|capability| capability.name == "ia32") {
-        packages::ensure(&PACKAGES_IA32)?;
+        packages::ensure(&vm::PACKAGES_IA32)?;
     }
     build::binaries()?;
     lint::all()?;

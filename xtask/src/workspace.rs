@@ -47,6 +47,22 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// What a command prints that succeeds. What else it says is shown only when it fails.
+pub(crate) fn said(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {}", show(command)))?;
+    if !output.status.success() {
+        bail!(
+            "{} ended with {}:\n{}",
+            show(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// A command as a person would type it.
 pub(crate) fn show(command: &Command) -> String {
     let program = Path::new(command.get_program());
