@@ -1,7 +1,7 @@
 //! What differs between architectures: registers and system call numbers.
 //!
-//! Each architecture's module has the same items: `syscall_number` and `is_compat` of a call that ends, `ARGUMENTS`, and
-//! `CLASSES`.
+//! Each architecture's module has the same items: `syscall_number` and `is_compat` of a call that ends, `ARGUMENTS`,
+//! `SKIPPED` and `CLASSES`.
 
 #[cfg(bpf_target_arch = "aarch64")]
 mod aarch64;
@@ -9,9 +9,9 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(bpf_target_arch = "aarch64")]
-pub use aarch64::{ARGUMENTS, CLASSES, is_compat, syscall_number};
+pub use aarch64::{ARGUMENTS, CLASSES, SKIPPED, is_compat, syscall_number};
 #[cfg(bpf_target_arch = "x86_64")]
-pub use x86_64::{ARGUMENTS, CLASSES, is_compat, syscall_number};
+pub use x86_64::{ARGUMENTS, CLASSES, SKIPPED, is_compat, syscall_number};
 
 /// One past the numbers that `CLASSES` knows.
 pub const NUMBERS: usize = 512;

@@ -13,12 +13,15 @@ pub const ARGUMENTS: [usize; 6] = [272, 8, 16, 24, 32, 40];
 /// (arch/arm64/include/asm/thread_info.h).
 const FLAG_32BIT: u32 = 1 << 22;
 
+/// The number of a call that seccomp or ptrace skipped: `NO_SYSCALL`, -1, as [`syscall_number`] has it.
+pub const SKIPPED: u64 = 0xffff_ffff;
+
 /// The number of the call that ends, from its `struct pt_regs`.
 #[inline(always)]
 pub fn syscall_number(regs: Typed) -> u64 {
-    let number: i32 = regs.load(SYSCALLNO);
-    // Kept negative when it is: `NO_SYSCALL` is -1.
-    i64::from(number) as u64
+    // Not extended by its sign: the verifier would lose the bounds.
+    let number: u32 = regs.load(SYSCALLNO);
+    u64::from(number)
 }
 
 /// Whether a 32-bit call of this task is under way.

@@ -12,6 +12,9 @@ pub const ARGUMENTS: [usize; 6] = [112, 104, 96, 56, 72, 64];
 /// `TS_COMPAT` in `thread_info.status` (arch/x86/include/asm/thread_info.h).
 const STATUS_COMPAT: u32 = 2;
 
+/// The number of a call that seccomp or ptrace skipped: -1.
+pub const SKIPPED: u64 = u64::MAX;
+
 /// The number of the call that ends, from its `struct pt_regs`.
 #[inline(always)]
 pub fn syscall_number(regs: Typed) -> u64 {

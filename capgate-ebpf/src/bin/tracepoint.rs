@@ -35,10 +35,10 @@ fn try_sys_exit(ctx: &BtfTracePointContext) {
     let number = Regs::new(ctx.arg(0)).number();
     // Numbers of 32-bit and x32 calls mean other calls than ours.
     if arch::is_compat(Typed::current()) || number >= NUMBERS as u64 {
-        // Numbers that the kernel does not know come back as -ENOSYS; -1 is a call that seccomp or ptrace skipped.
+        // Numbers that the kernel does not know come back as -ENOSYS.
         if let Some(slot) = scope::current() {
             let ret: i64 = ctx.arg::<u64>(1) as i64;
-            if ret != -38 && number as i64 != -1 {
+            if ret != -38 && number != arch::SKIPPED {
                 emit::unseen(slot, UNSEEN_COMPAT, number);
             }
         }
