@@ -51,6 +51,8 @@ impl Suite {
         let service = Service::launch(&Launch {
             programs: binaries.unwrap_or(service::built()),
             arguments: &arguments,
+            // An emulated machine takes seconds to attach, and its processors do not always agree about code that changes.
+            linger: 3600,
             ..Launch::default()
         });
         Self {

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, Permissions},
-    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -68,6 +68,8 @@ pub(crate) fn as_user(command: &mut Command, uid: u32) {
 pub(crate) struct Launch<'a> {
     /// Where `capgate` and `capgated` are.
     pub(crate) programs: &'a Path,
+    /// How long probes stay attached after the last job, in seconds.
+    pub(crate) linger: u32,
     /// Lines of configuration.
     pub(crate) config: &'a str,
     /// Further arguments.
@@ -80,6 +82,7 @@ impl Default for Launch<'_> {
     fn default() -> Self {
         Self {
             programs: built(),
+            linger: 0,
             config: "",
             arguments: &[],
             prepare: &|_| {},
@@ -105,7 +108,8 @@ impl Service {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         // A key before the first table is one of the top.
-        let config = format!("group = \"{GROUP}\"\nlinger_seconds = 0\n{}", launch.config);
+        let Launch { linger, config, .. } = launch;
+        let config = format!("group = \"{GROUP}\"\nlinger_seconds = {linger}\n{config}");
         fs::write(dir.path().join("config.toml"), config).unwrap();
         fs::create_dir(dir.path().join("store")).unwrap();
         (launch.prepare)(dir.path());
@@ -147,10 +151,13 @@ impl Service {
         let mut daemon = Command::new(program);
         daemon.args(arguments).stdin(Stdio::null());
         let mut child = daemon.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        // It listens before it has loaded its probes, which takes an emulated machine longer than a client waits for an answer.
         until("the daemon serves", || {
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "the daemon ended: {}", self.log());
-            UnixStream::connect(self.socket()).is_ok()
+            let mut status = Command::new(self.client());
+            status.args(["status", "--socket"]).arg(self.socket());
+            status.output().unwrap().status.success()
         });
         self.child = Some(child);
     }

@@ -71,8 +71,18 @@ pub(crate) fn rows() -> Vec<Row> {
         .given("a")
         .outside(|site| site.directory("mnt"))
         .writes("f a")
+        // It could have been made over anything: whoever gates the job has to know.
+        .incomplete("mount")
         // The name that the call had, below a mount that the set does not follow.
         .tracepoint(incomplete_and("mount", "{site}/mnt/a")),
+        Row::sh(
+            "a_mount_in_the_jobs_own_namespace_over_the_repository",
+            "mount --bind {site}/out b; echo x > b/f; umount b",
+        )
+        .given("b/")
+        .outside(|site| site.directory("out"))
+        .writes("{site}/out/f")
+        .incomplete("mount"),
         Row::program("a_container_with_the_repository_in_it", "container {site}/box {site}/repo")
             .given("sub/ a gone")
             .outside(|site| site.directory("box"))
