@@ -21,7 +21,7 @@ pub(crate) struct Capability {
 }
 
 /// Every capability that a test may ask for.
-pub(crate) const CAPABILITIES: [Capability; 5] = [
+pub(crate) const CAPABILITIES: [Capability; 6] = [
     Capability {
         name: "fuse",
         meaning: "the kernel has file systems in user space (/dev/fuse)",
@@ -46,6 +46,12 @@ pub(crate) const CAPABILITIES: [Capability; 5] = [
         name: "pypi",
         meaning: "source distributions can be fetched from a Python package index",
         tests: 5,
+    },
+    Capability {
+        name: "vm",
+        meaning: "other kernels can be fetched from Debian's archive and emulated",
+        // Each emulated cell of `cargo xtask vm` with each probe set; a run of the suite counts as one here.
+        tests: 8,
     },
 ];
 

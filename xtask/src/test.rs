@@ -124,12 +124,16 @@ pub(crate) fn all() -> Result<ExitCode> {
         .map_err(anyhow::Error::msg)?;
     packages::ensure(&PACKAGES)?;
     if cfg!(target_arch = "x86_64") && !absent.iter().any(|capability| capability.name == "ia32") {
-        packages::ensure(&vm::PACKAGES_IA32)?;
+        vm::install_ia32()?;
     }
     build::binaries()?;
     lint::all()?;
     warn(&absent);
-    let tally = run_tests()?;
+    let mut tally = run_tests()?;
+    match absent.iter().find(|capability| capability.name == "vm") {
+        Some(vm) => tally.skipped += vm.tests,
+        None => tally.add(vm::beside_tests()?),
+    }
     warn(&absent);
     let verdict = judge(tally, &absent);
     if let Err(reason) = &verdict {
@@ -168,6 +172,7 @@ fn run_tests() -> Result<Tally> {
             .min(MOST_THREADS);
         cargo.env("RUST_TEST_THREADS", threads.to_string());
     }
+    vm::prepare_native(&mut cargo)?;
     let mut child = cargo.spawn().context("cannot run cargo test")?;
     let mut tally = Tally::default();
     if let Some(output) = child.stdout.take() {

@@ -7,6 +7,7 @@ mod initramfs;
 mod ledgers;
 mod machine;
 mod modules;
+mod needs;
 mod suite;
 
 use std::{
@@ -20,89 +21,21 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{
-    packages::{self, Package},
-    tally::Tally,
-    workspace,
-};
+use crate::{tally::Tally, workspace};
 use cell::{Cell, NATIVE, PROBE_SETS, Place};
 use console::Verdict;
+use debian::Kernel;
 use ledgers::Ledgers;
 use machine::Machine;
 use suite::Suite;
+
+pub(crate) use needs::install_ia32;
 
 /// Machines that run at once.
 const AT_ONCE: usize = 2;
 
 /// The probe set of this machine's own cell: its kernel may not let the other one load.
 const NATIVE_SET: &str = "tracepoint";
-
-/// What every emulated machine is made with.
-const PACKAGES: [Package; 6] = [
-    Package {
-        name: "cpio",
-        provides: "cpio",
-        why: "packs the file system with which a machine boots",
-    },
-    Package {
-        name: "gcc",
-        provides: "gcc",
-        why: "compiles the programs that scenarios run",
-    },
-    Package {
-        name: "kmod",
-        provides: "depmod",
-        why: "tells which modules a kernel module needs",
-    },
-    Package {
-        name: "libc6-dev",
-        provides: "/usr/include/stdio.h",
-        why: "the C library's headers",
-    },
-    Package {
-        name: "qemu-system-x86",
-        provides: "qemu-system-x86_64",
-        why: "emulates x86-64",
-    },
-    Package {
-        name: "xz-utils",
-        provides: "xz",
-        why: "unpacks kernel modules",
-    },
-];
-
-/// What 32-bit programs for x86 are compiled with. Not gcc-multilib, which cannot be installed beside a cross compiler.
-pub(crate) const PACKAGES_IA32: [Package; 1] = [Package {
-    name: "gcc-12-multilib",
-    provides: "/usr/lib32/libc.a",
-    why: "compiles 32-bit test programs",
-}];
-
-/// What emulated arm64 needs beside that.
-const PACKAGES_ARM64: [Package; 3] = [
-    Package {
-        name: "gcc-aarch64-linux-gnu",
-        provides: "aarch64-linux-gnu-gcc",
-        why: "compiles and links for arm64; takes the place of gcc-multilib",
-    },
-    Package {
-        name: "libc6-dev-arm64-cross",
-        provides: "/usr/aarch64-linux-gnu/lib/libc.a",
-        why: "the C library for arm64",
-    },
-    Package {
-        name: "qemu-system-arm",
-        provides: "qemu-system-aarch64",
-        why: "emulates arm64",
-    },
-];
-
-/// The library for arm64 of Debian's Rust compiler, where the one in use has none.
-const PACKAGES_ARM64_RUST: [Package; 1] = [Package {
-    name: "libstd-rust-web-dev:arm64",
-    provides: "/usr/lib/rustlib/aarch64-unknown-linux-gnu/lib",
-    why: "Rust's library for arm64",
-}];
 
 /// What a number of cells came to.
 struct Outcome {
@@ -168,9 +101,8 @@ pub(crate) fn prepare_native(cargo: &mut Command) -> Result<()> {
 
 /// Runs the suite on this machine.
 fn native(cell: &Cell, ledgers: &mut Ledgers) -> Result<Tally> {
-    packages::ensure(&PACKAGES)?;
     if cfg!(target_arch = "x86_64") {
-        packages::ensure(&PACKAGES_IA32)?;
+        needs::install_ia32()?;
     }
     let mut suite = suite::here();
     prepare_native(&mut suite)?;
@@ -191,8 +123,7 @@ fn native(cell: &Cell, ledgers: &mut Ledgers) -> Result<Tally> {
 
 /// Runs those of the cells that are emulated, and compares all ledgers.
 fn emulated(cells: &[&'static Cell], ledgers: Ledgers) -> Result<Outcome> {
-    let suites = Suites::build(cells)?;
-    let queue: Mutex<VecDeque<_>> = Mutex::new(cells.iter().copied().collect());
+    let queue = Mutex::new(prepare(cells)?);
     let sums = Mutex::new((Tally::default(), ledgers));
     let work = || -> Result<()> {
         loop {
@@ -200,8 +131,9 @@ fn emulated(cells: &[&'static Cell], ledgers: Ledgers) -> Result<Outcome> {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .pop_front();
-            let Some(cell) = next else { return Ok(()) };
-            let verdicts = emulate(cell, &suites)?;
+            let Some(ready) = next else { return Ok(()) };
+            let verdicts = ready.emulate()?;
+            let cell = ready.cell;
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
             let (tally, ledgers) = &mut *sums;
             for (set, mut verdict) in verdicts {
@@ -238,50 +170,84 @@ fn emulated(cells: &[&'static Cell], ledgers: Ledgers) -> Result<Outcome> {
     })
 }
 
-/// Boots a cell's machine and reads its verdicts; nothing for a cell that is not emulated.
-fn emulate(cell: &Cell, suites: &Suites) -> Result<Vec<(&'static str, Verdict)>> {
-    let Place::Emulated {
-        kernel,
-        machine,
-        packaged,
-    } = cell.place
-    else {
-        return Ok(Vec::new());
-    };
-    let dir = directory_of(cell);
-    let made = initramfs::Plan {
-        cell: cell.name,
-        machine,
-        packaged,
-    };
-    let kernel = debian::kernel(kernel, machine)?;
-    let archive = made.make(&kernel, suites.of(machine)?, &dir)?;
-    let left = machine::run(machine, &kernel.image, &archive, &dir)?;
-    eprintln!(
-        "xtask: {}: Linux {} ran for {} s",
-        cell.name,
-        kernel.release,
-        left.took.as_secs()
-    );
-    let ledgers = fresh(dir.join("ledgers"))?;
-    let mut unpack = Command::new("tar");
-    unpack.arg("-xf").arg(&left.disk).arg("-C").arg(ledgers);
-    let unpacked = workspace::said(&mut unpack);
-    let mut verdicts = Vec::new();
-    for set in PROBE_SETS {
-        let mut verdict = console::verdict(&left.console, set);
-        let whole = match (&left.ended_early, &unpacked) {
-            (Some(reason), _) => Err(reason.clone()),
-            (None, Err(e)) => Err(format!("its ledgers cannot be read: {e:#}")),
-            (None, Ok(_)) => Ok(()),
+/// A cell whose machine can boot.
+struct Ready {
+    cell: &'static Cell,
+    machine: Machine,
+    kernel: Kernel,
+    initramfs: PathBuf,
+}
+
+/// Installs, fetches, builds and packs what the emulated ones of these cells need. One after the other, since they share it.
+fn prepare(cells: &[&'static Cell]) -> Result<VecDeque<Ready>> {
+    let mut suites = Vec::<(Machine, Suite)>::new();
+    let mut ready = VecDeque::new();
+    for &cell in cells {
+        let Place::Emulated {
+            kernel,
+            machine,
+            packaged,
+        } = cell.place
+        else {
+            continue;
         };
-        if let Err(reason) = whole {
-            let tail = console::tail(&left.console);
-            verdict.fails(format!("{reason}; its console ends with\n{tail}"));
-        }
-        verdicts.push((set, verdict));
+        let built = suites.iter().position(|(built, _)| *built == machine);
+        let built = match built {
+            Some(index) => index,
+            None => {
+                needs::install(machine)?;
+                suites.push((machine, Suite::build(machine)?));
+                suites.len() - 1
+            }
+        };
+        let kernel = debian::kernel(kernel, machine)?;
+        let plan = initramfs::Plan {
+            cell: cell.name,
+            machine,
+            packaged,
+        };
+        let initramfs = plan.make(&kernel, &suites[built].1, &directory_of(cell))?;
+        ready.push_back(Ready {
+            cell,
+            machine,
+            kernel,
+            initramfs,
+        });
     }
-    Ok(verdicts)
+    Ok(ready)
+}
+
+impl Ready {
+    /// Boots the machine and reads its verdicts.
+    fn emulate(&self) -> Result<Vec<(&'static str, Verdict)>> {
+        let dir = directory_of(self.cell);
+        let left = machine::run(self.machine, &self.kernel.image, &self.initramfs, &dir)?;
+        eprintln!(
+            "xtask: {}: Linux {} ran for {} s",
+            self.cell.name,
+            self.kernel.release,
+            left.took.as_secs()
+        );
+        let ledgers = fresh(dir.join("ledgers"))?;
+        let mut unpack = Command::new("tar");
+        unpack.arg("-xf").arg(&left.disk).arg("-C").arg(ledgers);
+        let unpacked = workspace::said(&mut unpack);
+        let mut verdicts = Vec::new();
+        for set in PROBE_SETS {
+            let mut verdict = console::verdict(&left.console, set);
+            let whole = match (&left.ended_early, &unpacked) {
+                (Some(reason), _) => Err(reason.clone()),
+                (None, Err(e)) => Err(format!("its ledgers cannot be read: {e:#}")),
+                (None, Ok(_)) => Ok(()),
+            };
+            if let Err(reason) = whole {
+                let tail = console::tail(&left.console);
+                verdict.fails(format!("{reason}; its console ends with\n{tail}"));
+            }
+            verdicts.push((set, verdict));
+        }
+        Ok(verdicts)
+    }
 }
 
 /// Adds the ledgers of one run to all others. A run that left none has nothing to compare, which is no success.
@@ -313,45 +279,6 @@ fn report(cell: &Cell, set: &str, verdict: &Verdict) {
         "{} {set}: {} passed, {} failed",
         cell.name, verdict.tally.passed, verdict.tally.failed
     );
-}
-
-/// The suite for each architecture that is emulated.
-struct Suites(Vec<(Machine, Suite)>);
-
-impl Suites {
-    /// Installs and builds what these cells need.
-    fn build(cells: &[&Cell]) -> Result<Self> {
-        let mut suites = Vec::<(Machine, Suite)>::new();
-        for cell in cells {
-            let Place::Emulated { machine, .. } = cell.place else {
-                continue;
-            };
-            if suites.iter().any(|(built, _)| *built == machine) {
-                continue;
-            }
-            packages::ensure(&PACKAGES)?;
-            match machine {
-                Machine::X86_64 => packages::ensure(&PACKAGES_IA32)?,
-                Machine::Arm64 => {
-                    packages::ensure_architecture(machine.debian())?;
-                    packages::ensure(&PACKAGES_ARM64)?;
-                    if suite::compiler_for(machine.triple()).is_err() {
-                        packages::ensure(&PACKAGES_ARM64_RUST)?;
-                    }
-                }
-            }
-            suites.push((machine, Suite::build(machine)?));
-        }
-        Ok(Self(suites))
-    }
-
-    /// The suite for one architecture.
-    fn of(&self, machine: Machine) -> Result<&Suite> {
-        self.0
-            .iter()
-            .find_map(|(built, suite)| (*built == machine).then_some(suite))
-            .with_context(|| format!("nothing was built for {machine:?}"))
-    }
 }
 
 /// Where everything of the matrix is kept: what is fetched and built once, and what the last run left.

@@ -96,6 +96,7 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Cell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability;
 
     fn check(names: &[&str], expect: Result<&[&str], &str>) {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -108,6 +109,13 @@ mod tests {
             (Err(error), Err(expect)) => assert!(error.contains(expect), "{error}"),
             (found, _) => panic!("{names:?}: {found:?}"),
         }
+    }
+
+    #[test]
+    fn every_emulated_run_is_counted_as_absent_where_machines_are() {
+        let emulated = CELLS.iter().filter(|cell| cell.place != Place::Here);
+        let runs = emulated.count() * PROBE_SETS.len();
+        assert_eq!(capability::named("vm").map(|vm| vm.tests), Ok(runs));
     }
 
     #[test]

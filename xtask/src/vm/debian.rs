@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
@@ -11,17 +12,22 @@ use anyhow::{Context, Result, bail};
 use super::machine::Machine;
 use crate::{packages, workspace};
 
-/// What the packages of the cell with a distribution's user space are, beside what they depend on.
-const PACKAGED: [&str; 8] = [
+/// The packages of the cell with a distribution's user space, beside what they depend on.
+const PACKAGED: [&str; 9] = [
     "btrfs-progs",
+    "coreutils",
     "iputils-ping",
     "libc-bin",
-    "passwd",
     "python3-minimal",
     "sudo",
+    // Else something depends on what turns a system into one like that, which needs Perl.
+    "usr-is-merged",
     "util-linux",
     "xfsprogs",
 ];
+
+/// What no program of a package reads, and most of what there is to copy.
+const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
 
 /// A kernel as its package holds it.
 pub(crate) struct Kernel {
@@ -66,9 +72,11 @@ pub(crate) fn busybox(machine: Machine) -> Result<PathBuf> {
     Ok(root.join("bin/busybox"))
 }
 
-/// Unpacks the user space of the packaged cell over a root in which `/bin` is `/usr/bin`.
-pub(crate) fn unpack_user_space(root: &Path) -> Result<()> {
-    let archives = cached("user-space", |archives| {
+/// Where the user space of the packaged cell is: its packages, unpacked to a system where `/bin` is `/usr/bin`. Nothing in it
+/// was run.
+pub(crate) fn user_space() -> Result<PathBuf> {
+    let kept = cached("user-space", |into| {
+        let archives = into.join("archives");
         fs::create_dir_all(archives.join("partial"))?;
         // As if nothing were installed: everything that they depend on comes along.
         fs::write(archives.join("status"), "")?;
@@ -78,16 +86,27 @@ pub(crate) fn unpack_user_space(root: &Path) -> Result<()> {
             .args(["-qq", "-y", "--download-only", "--no-install-recommends"])
             .args(["-oAPT::Sandbox::User=root", "-oDebug::NoLocking=1"])
             .arg(option("Dir::State::status", &archives.join("status")))
-            .arg(option("Dir::Cache::archives", archives))
+            .arg(option("Dir::Cache::archives", &archives))
             .arg("install")
             .args(PACKAGED);
         workspace::said(&mut fetch)?;
-        Ok(())
-    })?;
-    for archive in names_in(&archives)? {
-        if archive.ends_with(".deb") {
-            unpack(&archives.join(archive), root)?;
+        let root = into.join("root");
+        merged_directories(&root)?;
+        for archive in names_in(&archives)? {
+            if archive.ends_with(".deb") {
+                unpack(&archives.join(archive), &root)?;
+            }
         }
+        Ok(fs::remove_dir_all(archives)?)
+    })?;
+    Ok(kept.join("root"))
+}
+
+/// Makes the directories of programs and libraries, of which there is one each on a merged system.
+pub(crate) fn merged_directories(root: &Path) -> std::io::Result<()> {
+    for dir in ["bin", "lib", "lib64", "sbin"] {
+        fs::create_dir_all(root.join("usr").join(dir))?;
+        symlink(format!("usr/{dir}"), root.join(dir))?;
     }
     Ok(())
 }
@@ -136,9 +155,27 @@ fn download(package: &str, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Unpacks a package, and runs nothing of it.
+/// Unpacks a package, through the links that stand for directories, and runs nothing of it.
 fn unpack(archive: &Path, into: &Path) -> Result<()> {
-    workspace::said(Command::new("dpkg").arg("-x").arg(archive).arg(into)).map(drop)
+    let mut read = Command::new("dpkg-deb");
+    read.arg("--fsys-tarfile").arg(archive);
+    let mut reader = read
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", workspace::show(&read)))?;
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "-p", "--keep-directory-symlink", "-C"])
+        .arg(into)
+        .args(UNREAD.map(|dir| format!("--exclude=./usr/share/{dir}")));
+    if let Some(files) = reader.stdout.take() {
+        tar.stdin(files);
+    }
+    let unpacked = workspace::said(&mut tar);
+    let status = reader.wait()?;
+    if !status.success() {
+        bail!("{} ended with {status}", workspace::show(&read));
+    }
+    unpacked.map(drop)
 }
 
 /// A package of one architecture.

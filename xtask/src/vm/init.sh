@@ -46,7 +46,7 @@ for set in $CAPGATE_PROBE_SETS; do
 	say "begin $set"
 	mkdir "/ledgers/$set"
 	env -u CAPGATE_PROBE_SETS CAPGATE_SCENARIO_PROBE_SET="$set" CAPGATE_SCENARIO_LEDGERS="/ledgers/$set" \
-		CAPGATE_SCENARIO_BIN=/suite CAPGATE_SCENARIO_PROGRAMS=/suite/programs /suite/scenarios </dev/null 2>&1
+		CAPGATE_SCENARIO_BIN=/suite CAPGATE_SCENARIO_PROGRAMS=/suite/programs /suite/scenarios --color never </dev/null 2>&1
 	say "end $set $?"
 done
 tar -c -f /dev/vda -C /ledgers . || say "cannot leave the ledgers"

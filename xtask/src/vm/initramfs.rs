@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -24,9 +24,10 @@ const INIT: &str = include_str!("init.sh");
 /// Shared libraries that the suite and the binaries are linked with.
 const LIBRARIES: [&str; 3] = ["libc.so.6", "libgcc_s.so.1", "libm.so.6"];
 
-/// Who is known: whose jobs scenarios run, and the one who owns nothing.
-const USERS: [(&str, u32, &str); 3] = [
+/// Who is known, as on every Debian: user and group of one name and number, and the home.
+const USERS: [(&str, u32, &str); 4] = [
     ("root", 0, "/root"),
+    ("daemon", 1, "/usr/sbin"),
     ("alice", 1000, "/home/alice"),
     ("nobody", 65534, "/nonexistent"),
 ];
@@ -49,15 +50,20 @@ impl Plan {
     pub(crate) fn make(&self, kernel: &Kernel, suite: &Suite, dir: &Path) -> Result<PathBuf> {
         let root = super::fresh(dir.join("root"))?;
         let failed = || format!("cannot lay out {}", root.display());
-        lay_out(&root).with_context(failed)?;
-        let shell = debian::busybox(self.machine)?;
-        install(&shell, &root.join("usr/bin/busybox"), 0o755)?;
         if self.packaged {
-            debian::unpack_user_space(&root)?;
+            let mut copy = Command::new("cp");
+            copy.arg("-a")
+                .arg(debian::user_space()?.join("."))
+                .arg(&root);
+            workspace::said(&mut copy)?;
             settle_packages(&root).with_context(failed)?;
         } else {
+            debian::merged_directories(&root).with_context(failed)?;
             libraries(self.machine, &root)?;
         }
+        accounts(&root).with_context(failed)?;
+        let shell = debian::busybox(self.machine)?;
+        install(&shell, &root.join("usr/bin/busybox"), 0o755)?;
         suite.install(self.machine, &root.join("suite"))?;
         modules::install(kernel, &root.join("modules"))?;
         let init = format!(
@@ -72,22 +78,10 @@ impl Plan {
     }
 }
 
-/// Directories, links and files that every machine has.
-fn lay_out(root: &Path) -> std::io::Result<()> {
-    for dir in [
-        "usr/bin",
-        "usr/lib",
-        "usr/lib64",
-        "usr/sbin",
-        "etc",
-        "var",
-        "root",
-        "home",
-    ] {
+/// Who there is, and what is looked up in files.
+fn accounts(root: &Path) -> std::io::Result<()> {
+    for dir in ["etc", "var", "root", "home"] {
         fs::create_dir_all(root.join(dir))?;
-    }
-    for dir in ["bin", "lib", "lib64", "sbin"] {
-        symlink(format!("usr/{dir}"), root.join(dir))?;
     }
     let mut passwd = String::new();
     let mut group = String::new();

@@ -156,7 +156,7 @@ fn executable_in(messages: &str) -> Option<PathBuf> {
     })
 }
 
-/// Compiles every C program of the scenarios: `NAME.c` to `NAME`, and `NAME.ia32.c` for 32-bit x86.
+/// Compiles every C program of the scenarios; one that is called `NAME.ia32.c` for 32-bit x86.
 fn compile(machine: Machine, into: &Path) -> Result<()> {
     let package = workspace::root().join("capgate-cli");
     if into.exists() {
@@ -170,14 +170,12 @@ fn compile(machine: Machine, into: &Path) -> Result<()> {
         };
         let mut gcc = Command::new(machine.tool("gcc"));
         gcc.current_dir(&package).args(C_FLAGS);
-        let stem = match stem.strip_suffix(".ia32") {
-            Some(_) if machine != Machine::X86_64 => continue,
-            Some(stem) => {
-                gcc.args(C_FLAGS_IA32);
-                stem
+        if stem.ends_with(".ia32") {
+            if machine != Machine::X86_64 {
+                continue;
             }
-            None => stem,
-        };
+            gcc.args(C_FLAGS_IA32);
+        }
         workspace::said(gcc.arg("-o").arg(into.join(stem)).arg(&source))?;
     }
     Ok(())
