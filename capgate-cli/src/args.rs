@@ -67,6 +67,16 @@ pub(crate) enum Command {
     /// List jobs, running and finished
     #[command(after_help = "Example: capgate ps --json")]
     Ps(PsArgs),
+    /// List finished jobs, the latest first
+    #[command(after_help = "Example: capgate log --label nightly -n 20")]
+    Log(LogArgs),
+    /// Write the report of a ledger's file again, in another format for instance
+    #[command(
+        after_help = "Example: capgate report tests/capability.actual.json --evidence evidence.json --format markdown\n\n\
+        With --contract the ledger is judged anew; without, the report says what was recorded. A stored job has `capgate show`. \
+        Exits with 0 whatever the report says: `capgate check` is the one that gates."
+    )]
+    Report(ReportArgs),
     /// Follow what a job does
     #[command(after_help = "Example: capgate tail 3f9a1c --kind inet --kind exec")]
     Tail(TailArgs),
@@ -297,6 +307,43 @@ pub(crate) struct PsArgs {
     /// Which daemon.
     #[command(flatten)]
     pub(crate) daemon: Daemon,
+}
+
+/// `log`.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) number: usize,
+    /// Only jobs with this label; may be repeated, and then all of them are needed
+    #[arg(long = "label", value_name = "LABEL")]
+    pub(crate) labels: Vec<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which daemon.
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+/// `report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// The ledger of a run
+    #[arg(value_name = "LEDGER")]
+    pub(crate) ledger: PathBuf,
+    /// The evidence of the same run: who did what, when first, how often
+    #[arg(long, value_name = "FILE")]
+    pub(crate) evidence: Option<PathBuf>,
+    /// The contract to judge it by
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
 }
 
 /// `tail`.

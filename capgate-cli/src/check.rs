@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fs, os::unix::ffi::OsStrExt, path::Path};
 use anyhow::Context as _;
 use capgate_common::{
     compare::{Case, judge},
+    evidence::Evidence,
     ledger::{self, Ledger},
     pathform::Forms,
     rules::{Rules, tokens},
@@ -12,8 +13,9 @@ use capgate_common::{
 use nix::unistd::{User, getuid};
 
 use crate::{
-    args::CheckArgs,
+    args::{CheckArgs, Format, ReportArgs},
     base::{Basis, Wanted},
+    diff::read_evidence,
     place::{self, PlaceError},
     report::{self, Subject},
     shown::shown,
@@ -24,7 +26,7 @@ use crate::{
 /// # Errors
 /// When one of the files cannot be used.
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
-    let mut ledger = read_ledger(&args.ledger)?;
+    let ledger = read_ledger(&args.ledger)?;
     let root = place::root(args.root.as_deref())?;
     let basis = read_basis(&Wanted {
         root: &root,
@@ -33,7 +35,53 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
         needed: true,
         outputs: &[&args.ledger],
     })?;
-    let rules = rules(&basis, &root)?;
+    let (text, exit_code) = judged(ledger, &basis, &root, None, args.format)?;
+    report::to_stdout(&text)?;
+    Ok(exit_code)
+}
+
+/// `capgate report`: the report of a ledger's file again.
+///
+/// # Errors
+/// When one of the files cannot be used.
+pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<i32> {
+    let ledger = read_ledger(&args.ledger)?;
+    let evidence = read_evidence(args.evidence.as_deref())?;
+    let evidence = evidence.as_ref();
+    let text = match &args.contract {
+        Some(contract) => {
+            let root = place::root(args.root.as_deref())?;
+            let basis = read_basis(&Wanted {
+                root: &root,
+                path: contract,
+                base: None,
+                needed: true,
+                outputs: &[&args.ledger],
+            })?;
+            judged(ledger, &basis, &root, evidence, args.format)?.0
+        }
+        None => {
+            let judgement = judge(&Case::of_ledger(&ledger, None));
+            let subject = Subject {
+                evidence,
+                ..Subject::of_file(&ledger, &judgement)
+            };
+            subject.write(args.format)
+        }
+    };
+    report::to_stdout(&text)?;
+    Ok(0)
+}
+
+/// The report of a ledger under a contract, and the exit code of the table of verdicts.
+fn judged(
+    mut ledger: Ledger,
+    basis: &Basis,
+    root: &Path,
+    evidence: Option<&Evidence>,
+    format: Format,
+) -> anyhow::Result<(String, i32)> {
+    let rules = rules(basis, root)?;
     // The ledger may be older than a pattern.
     let recorded = ledger.recording.write_paths.len();
     ledger
@@ -47,19 +95,13 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
         .collect();
     let judgement = judge(&Case::of_ledger(&ledger, Some(&rules)));
     let subject = Subject {
-        job: None,
-        judgement: &judgement,
-        ledger: &ledger,
-        evidence: None,
+        evidence,
         notes: &notes,
-        argv: &[],
         contract: Some(&basis.source),
         proposal: basis.proposal.as_ref(),
-        wall_ms: None,
-        exit_code: judgement.exit_code,
+        ..Subject::of_file(&ledger, &judgement)
     };
-    report::to_stdout(&subject.write(args.format))?;
-    Ok(judgement.exit_code)
+    Ok((subject.write(format), judgement.exit_code))
 }
 
 /// Reads a ledger's file.

@@ -9,7 +9,7 @@ use capgate_common::protocol::{JobInfo, Request, Response, Sealed, Status};
 use serde::Serialize;
 
 use crate::{
-    args::{PsArgs, ShowArgs, StatusArgs, StopArgs},
+    args::{LogArgs, PsArgs, ShowArgs, StatusArgs, StopArgs},
     client::{ClientError, Connection},
     report::{self, Subject},
     shown::{harmless, harmless_json},
@@ -28,6 +28,31 @@ pub(crate) fn ps(args: &PsArgs) -> anyhow::Result<i32> {
     let Response::Jobs { jobs } = answer else {
         return Err(ClientError::Unexpected(what).into());
     };
+    let text = if args.json {
+        jobs.iter().map(json_line).collect()
+    } else {
+        table(&jobs)
+    };
+    report::to_stdout(&text)?;
+    Ok(0)
+}
+
+/// `capgate log`.
+///
+/// # Errors
+/// When the daemon cannot be asked, or stdout not written.
+pub(crate) fn log(args: &LogArgs) -> anyhow::Result<i32> {
+    let what = "list the finished jobs";
+    let answer = Connection::open(&args.daemon.socket)?.ask(what, &Request::Ps)?;
+    let Response::Jobs { mut jobs } = answer else {
+        return Err(ClientError::Unexpected(what).into());
+    };
+    jobs.retain(|job| {
+        let finished = matches!(job.state.as_str(), "done" | "lost");
+        finished && args.labels.iter().all(|label| job.labels.contains(label))
+    });
+    jobs.reverse();
+    jobs.truncate(args.number);
     let text = if args.json {
         jobs.iter().map(json_line).collect()
     } else {

@@ -64,6 +64,8 @@ fn dispatch(command: Command) -> anyhow::Result<i32> {
         Command::Diff(args) => diff::diff(&args),
         Command::Accept(args) => accept::accept(&args),
         Command::Ps(args) => jobs::ps(&args),
+        Command::Log(args) => jobs::log(&args),
+        Command::Report(args) => check::report(&args),
         Command::Tail(args) => tail::tail(&args),
         Command::Show(args) => jobs::show(&args),
         Command::Stop(args) => jobs::stop(&args),

@@ -64,6 +64,22 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// A ledger's file, of whose job nothing else is known.
+    pub(crate) fn of_file(ledger: &'a Ledger, judgement: &'a Judgement) -> Self {
+        Self {
+            job: None,
+            judgement,
+            ledger,
+            evidence: None,
+            notes: &[],
+            argv: &[],
+            contract: None,
+            proposal: None,
+            wall_ms: None,
+            exit_code: judgement.exit_code,
+        }
+    }
+
     /// The report in one format. The human one has colours, which the writer takes out where they do not belong.
     pub(crate) fn write(&self, format: Format) -> String {
         match format {

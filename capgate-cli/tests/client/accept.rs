@@ -407,3 +407,41 @@ fn a_contract_and_a_ledger_differ_by_what_is_not_allowed() {
         &["cannot read y.json"],
     );
 }
+
+#[test]
+fn a_ledgers_report_is_written_again() {
+    let desk = Desk::with(EMPTY, &recording(&["192.0.2.7:1"], &["new"]));
+    let evidence = Evidence {
+        entries: vec![Entry {
+            column: Column::Net,
+            entry: "192.0.2.7:1".to_owned(),
+            ops: vec!["connect".to_owned()],
+            count: 1,
+            first_ms: 5,
+            by: vec![Process {
+                pid: 71,
+                exe: "/bin/nc".to_owned(),
+                argv: vec!["nc".to_owned()],
+            }],
+        }],
+        ..Evidence::default()
+    };
+    fs::write(desk.path("e.json"), evidence.to_json()).unwrap();
+    let report = |options: &[&str]| {
+        let output = output(&mut desk.capgate(&[&["report", "l.json"], options].concat()));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(report(&[]).starts_with("capgate: recorded ("));
+    let judged = report(&["--contract", "c.json", "--evidence", "e.json"]);
+    assert!(
+        judged.starts_with("capgate: net, also: writes ("),
+        "{judged}"
+    );
+    assert!(judged.contains("by `nc` (pid 71, `/bin/nc`)"), "{judged}");
+    let page = report(&["--contract", "c.json", "--format", "markdown"]);
+    assert!(
+        page.starts_with("### capgate: `net, also: writes`"),
+        "{page}"
+    );
+}

@@ -42,6 +42,34 @@ fn a_contract_from_runs_holds_and_shows_why() {
         .exits(0)
         .says("capgate: match");
 
+    // Its runs can be told from others in the log, the latest first.
+    let socket = service.socket().display().to_string();
+    let log = |options: &[&str]| {
+        let arguments = [&["log", "--socket", &socket, "--json"], options].concat();
+        let lines = project.capgate(&arguments).exits(0).stdout;
+        let jobs = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        jobs.collect::<Vec<serde_json::Value>>()
+    };
+    let seeding = log(&["--label", "init"]);
+    assert_eq!(seeding.len(), 3);
+    assert!(
+        seeding
+            .iter()
+            .all(|job| job["state"] == "done" && job["verdict"][0] == "recorded")
+    );
+    let all = log(&[]);
+    let started: Vec<u64> = all
+        .iter()
+        .map(|job| job["started"].as_u64().unwrap())
+        .collect();
+    assert!(
+        all.len() == 4 && started.is_sorted_by(|one, next| one >= next),
+        "{all:?}"
+    );
+    assert_eq!(log(&["-n", "2"]), all[..2]);
+
     // Once written it is the owner's.
     let before = project.contract_text();
     project
