@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: what recording costs, as ratios to a bare run on the same machine.
 
 pub(crate) mod load;
-mod recorder;
+pub(crate) mod recorder;
 mod stats;
 mod suite;
 

@@ -7,6 +7,7 @@ mod install;
 mod lint;
 mod packages;
 mod run;
+mod suites;
 mod tally;
 mod test;
 #[path = "../../capgate-daemon/build/toolchain.rs"]
@@ -52,6 +53,11 @@ enum Task {
         /// Only these rows: open-read, open-write, open-new, exec, udp-connect, getppid, suite, start-end.
         only: Vec<String>,
     },
+    /// Hold real test suites to contracts that `capgate init` wrote, and write docs/digests.md. Needs root and the package registries.
+    Suites {
+        /// Only suites whose names begin so; prints the table instead of writing the page.
+        only: Vec<String>,
+    },
     /// Call one thing in a loop and print nanoseconds per call: a part of `bench`.
     #[command(hide = true)]
     Load {
@@ -78,6 +84,7 @@ fn main() -> ExitCode {
         Task::Vm { cells } => vm::matrix(&cells),
         Task::Lint => succeed(lint::all()),
         Task::Bench { only } => succeed(bench::measure(&only)),
+        Task::Suites { only } => succeed(suites::measure(&only)),
         Task::Load { kind, count, dir } => succeed(load::run(kind, count, &dir)),
         Task::Install { root } => succeed(install::service(&root)),
     };

@@ -30,8 +30,13 @@ impl Recorder {
     /// Starts a daemon with its files in `dir`. Its probes are detached as soon as no job runs, so that a bare
     /// run right after a job is bare.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
+        Self::start_for(dir, "")
+    }
+
+    /// The same, with further lines of configuration.
+    pub(crate) fn start_for(dir: &Path, lines: &str) -> Result<Self> {
         let config = dir.join("capgated.toml");
-        fs::write(&config, "linger_seconds = 0\n")
+        fs::write(&config, format!("linger_seconds = 0\n{lines}"))
             .with_context(|| format!("cannot write {}", config.display()))?;
         let log = dir.join("capgated.log");
         let log =
