@@ -291,7 +291,7 @@ impl Session {
         let (op, what) = match fact {
             Fact::File(file) => self.file(scene, &file),
             Fact::Name(name) if name.attempt => {
-                if !self.attempts.names(&task, name) {
+                if !self.attempts.names(&task, name, damaged) {
                     self.lose(loss::MEMORY);
                 }
                 return None;
@@ -299,9 +299,9 @@ impl Session {
             Fact::Name(name) => self.name(scene, &name),
             Fact::Done(op) => {
                 // None when its record was lost, which was counted.
-                let name = self.attempts.done(&task, op)?;
+                let (name, damaged) = self.attempts.done(&task, op)?;
                 kind = wire::KIND_NAME;
-                self.name(scene, &name)
+                self.name(Scene { damaged, ..scene }, &name)
             }
             Fact::Inet(inet) => self.inet(scene, &inet),
             Fact::Unix(unix) => self.unix(scene, unix),

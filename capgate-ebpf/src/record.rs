@@ -223,11 +223,12 @@ impl<O: Owner, T> Draft<O, T> {
             return (0, PATH_TRUNCATED);
         };
         let got = read(to);
-        if got <= 0 {
+        if got < 0 {
             return (0, PATH_FAULT);
         }
+        // With the NUL; but kernels before 6.16 say 0 of an empty string in user memory (strncpy_from_user_nofault, mm/maccess.c).
         // The helper cuts at its bound, which is PATH_MAX: a longer string did not get past the system call.
-        let len = (got as u64 - 1) & (STRING_CAP as u64 - 1);
+        let len = (got as u64).saturating_sub(1) & (STRING_CAP as u64 - 1);
         self.set_end(end + len);
         (len as u16, 0)
     }

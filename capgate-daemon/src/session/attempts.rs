@@ -16,7 +16,8 @@ const MOST: usize = 65_536;
 #[derive(Debug, Default)]
 struct Attempt {
     tgid: u32,
-    name: Option<Name>,
+    /// And whether its record was damaged.
+    name: Option<(Name, bool)>,
     /// Scripts on the way to an interpreter.
     scripts: Vec<Program>,
 }
@@ -28,24 +29,24 @@ pub(super) struct Attempts(HashMap<u32, Attempt>);
 impl Attempts {
     /// A thread is about to change names; false when there is no room to remember that.
     #[must_use]
-    pub(super) fn names(&mut self, task: &Task, name: Name) -> bool {
+    pub(super) fn names(&mut self, task: &Task, name: Name, damaged: bool) -> bool {
         match self.of(task) {
             Some(attempt) => {
-                attempt.name = Some(name);
+                attempt.name = Some((name, damaged));
                 true
             }
             None => false,
         }
     }
 
-    /// What a thread has attempted, when that was this operation, has succeeded.
-    pub(super) fn done(&mut self, task: &Task, op: NameOp) -> Option<Name> {
+    /// What a thread has attempted, when that was this operation, has succeeded; and whether its record was damaged.
+    pub(super) fn done(&mut self, task: &Task, op: NameOp) -> Option<(Name, bool)> {
         let attempt = self.0.get_mut(&task.tid)?;
         let name = attempt.name.take();
         if attempt.scripts.is_empty() {
             self.0.remove(&task.tid);
         }
-        name.filter(|name| name.op == op)
+        name.filter(|(name, _)| name.op == op)
     }
 
     /// The kernel looks for what runs a script; `first` when that is the file that the call named. Without room the script is

@@ -281,6 +281,22 @@ fn an_attempt_counts_when_it_is_done() {
 }
 
 #[test]
+fn an_attempt_that_was_damaged_is_counted_once() {
+    let mut teller = Teller::new();
+    let mut events = teller.tell("unlink a");
+    for event in &mut events {
+        event.damaged = true;
+        if let Fact::Name(name) = &mut event.fact {
+            name.attempt = true;
+            name.first.broken = true;
+        }
+    }
+    events.push(teller.event(Fact::Done(NameOp::Unlink)));
+    let record = record(view(), Machine::default(), events);
+    assert_eq!(lost(&record), "damaged=1");
+}
+
+#[test]
 fn scripts_are_told_by_the_kernel_when_their_interpreter_runs() {
     let mut teller = Teller::new();
     let mut events = teller.tell("exec first.sh; exec second.sh; exec other.sh; script /bin/sh 3");
