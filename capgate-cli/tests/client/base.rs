@@ -7,6 +7,7 @@ use std::{
 };
 
 use capgate_common::{
+    gitignored::{CommitRules, GitIgnored, RuleFile},
     ledger::{ProbeSet, Recording, digest},
     protocol::Start,
 };
@@ -252,6 +253,21 @@ fn a_shallow_clone_says_so() {
     let mut run = stand.run_with(&["--base", "origin/main"], &["true"]);
     let output = output(run.current_dir(clone.path("")));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_merge_commit_of_depth_two_has_its_base() {
+    let (stand, repository) = stand();
+    repository.git(&["checkout", "--quiet", "-b", "patch"]);
+    repository.write(CONTRACT, &allowing("192.0.2.1:443"));
+    repository.commit("allow more");
+    repository.git(&["checkout", "--quiet", "-b", "merge", "main"]);
+    repository.git(&["merge", "--quiet", "--no-ff", "-m", "merge", "patch"]);
+    let clone = repository.clone(&stand.outside("clone"), &["--depth=2", "--branch=merge"]);
+    let mut run = stand.run_with(&["--base", "HEAD^1"], &["true"]);
+    let output = output(run.current_dir(clone.path("")));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(stand.daemon.last_start().contract.as_deref(), Some(EMPTY));
 }
 
 #[test]
@@ -501,10 +517,93 @@ fn what_git_ignores_is_read_from_the_commit() {
     assert_eq!(run(&stand, "HEAD").0.commit_rules, None);
 }
 
+/// What git says of paths by the rules that lie in a repository alone: whether it ignores each.
+fn ignored_by_git(repository: &Repository, paths: &[String]) -> Vec<bool> {
+    let list = repository.path("list");
+    fs::write(&list, paths.join("\0") + "\0").unwrap();
+    // `--no-index`: what is tracked has no say. What is not ignored is listed with empty fields.
+    let mut check = std::process::Command::new("git");
+    check
+        .current_dir(repository.path(""))
+        .args(["check-ignore", "--no-index", "--stdin", "-z"])
+        .args(["--verbose", "--non-matching"])
+        .stdin(fs::File::open(&list).unwrap());
+    let answer = check.output().unwrap();
+    let fields: Vec<&[u8]> = answer.stdout.split(|&byte| byte == 0).collect();
+    let answers: Vec<bool> = fields
+        .chunks_exact(4)
+        .map(|answer| !answer[2].is_empty() && !answer[2].starts_with(b"!"))
+        .collect();
+    assert_eq!(answers.len(), paths.len());
+    answers
+}
+
+fn rules_of(files: &[(&str, &str)]) -> GitIgnored {
+    GitIgnored::new(&CommitRules {
+        source: "HEAD".to_owned(),
+        files: files
+            .iter()
+            .map(|&(directory, text)| RuleFile {
+                directory: directory.to_owned(),
+                text: text.to_owned(),
+            })
+            .collect(),
+        ..CommitRules::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn random_rules_say_what_git_says() {
+    const PATTERNS: [&str; 26] = [
+        "a", "/a", "a/", "a/b", "/a/b", "*", "*.c", "a*", "?", "**", "**/b", "a/**", "a/**/b",
+        "!a", "!a/", "!*.c", "!/a/b", "[ab]", "[!a]", "a\\*", "#x", "\\!a", "b ", "*/b", "/*",
+        "!*/",
+    ];
+    const NAMES: [&str; 7] = ["a", "b", "ab", "x.c", "!a", "a*", "c"];
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Repository::init(dir.path());
+    let mut paths: Vec<String> = NAMES.map(str::to_owned).to_vec();
+    for _ in 0..2 {
+        let deeper = paths
+            .iter()
+            .flat_map(|path| NAMES.map(|name| format!("{path}/{name}")));
+        paths = NAMES
+            .map(str::to_owned)
+            .into_iter()
+            .chain(deeper.collect::<Vec<_>>())
+            .collect();
+    }
+    let mut seed = 7_usize;
+    let mut next = |bound: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    };
+    let mut both = (0, 0);
+    for _ in 0..150 {
+        let mut text = || -> String {
+            (0..1 + next(4))
+                .map(|_| format!("{}\n", PATTERNS[next(PATTERNS.len())]))
+                .collect()
+        };
+        let (top, below) = (text(), text());
+        repository.write(".gitignore", &top);
+        repository.write("a/.gitignore", &below);
+        let rules = rules_of(&[("", &top), ("a", &below)]);
+        for (path, git) in paths.iter().zip(ignored_by_git(&repository, &paths)) {
+            // The one directory that is there, and known to git as one.
+            let entry = if path == "a" { "a/" } else { path };
+            assert_eq!(rules.ignores(entry), git, "{path} by {top:?} and {below:?}");
+            if git { both.0 += 1 } else { both.1 += 1 }
+        }
+    }
+    assert!(both.0 > 1000 && both.1 > 1000, "{both:?}");
+}
+
 #[test]
 fn the_rules_say_what_git_says() {
-    use capgate_common::gitignored::{CommitRules, GitIgnored, RuleFile};
-
     let dir = tempfile::tempdir().unwrap();
     let repository = Repository::init(dir.path());
     let files = [
@@ -519,18 +618,7 @@ fn the_rules_say_what_git_says() {
         let name = Path::new(directory).join(".gitignore");
         repository.write(name.to_str().unwrap(), text);
     }
-    let rules = GitIgnored::new(&CommitRules {
-        source: "HEAD".to_owned(),
-        files: files
-            .iter()
-            .map(|&(directory, text)| RuleFile {
-                directory: directory.to_owned(),
-                text: text.to_owned(),
-            })
-            .collect(),
-        ..CommitRules::default()
-    })
-    .unwrap();
+    let rules = rules_of(&files);
     let components = [
         "top", "build", "doc", "a.txt", "a", "z", "deep", "x", "k.o", "keep.o", "sub", "two",
         "only", "kept", "ac", "m.pyc", "foo", "bar", "!bang", ".a.swp", "space  ",
@@ -545,28 +633,9 @@ fn the_rules_say_what_git_says() {
             }
         }
     }
-    let list = dir.path().join("list");
-    fs::write(&list, paths.join("\0") + "\0").unwrap();
-    // `--no-index`: by the rules alone. What is not ignored is listed with empty fields.
-    let mut check = std::process::Command::new("git");
-    check
-        .current_dir(dir.path())
-        .args([
-            "check-ignore",
-            "--no-index",
-            "--stdin",
-            "-z",
-            "--verbose",
-            "--non-matching",
-        ])
-        .stdin(fs::File::open(&list).unwrap());
-    let answer = check.output().unwrap();
-    let fields: Vec<&[u8]> = answer.stdout.split(|&byte| byte == 0).collect();
     let mut ignored = 0;
-    for (path, answer) in paths.iter().zip(fields.chunks(4)) {
-        let pattern = String::from_utf8_lossy(answer[2]).into_owned();
-        let git = !pattern.is_empty() && !pattern.starts_with('!');
-        assert_eq!(rules.ignores(path), git, "{path}: git says {pattern:?}");
+    for (path, git) in paths.iter().zip(ignored_by_git(&repository, &paths)) {
+        assert_eq!(rules.ignores(path), git, "{path}");
         ignored += usize::from(git);
     }
     assert!(
