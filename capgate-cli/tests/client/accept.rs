@@ -60,9 +60,8 @@ impl Desk {
     fn capgate(&self, arguments: &[&str]) -> Command {
         let mut command = bare();
         command.current_dir(self.dir.path()).args(arguments);
-        for name in ["CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "TF_BUILD"] {
-            command.env_remove(name);
-        }
+        // The tests may run in CI, where nothing is accepted.
+        command.env_clear();
         command
     }
 
