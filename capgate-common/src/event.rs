@@ -292,6 +292,8 @@ pub const SOCKET_SEND: u16 = 4;
 pub struct SocketRecord {
     /// The head.
     pub header: Header,
+    /// The socket's network namespace (`net.net_cookie`); 0 when it was only made.
+    pub netns: u64,
     /// The call's result.
     pub ret: i32,
     /// `AF_` value.
@@ -524,7 +526,7 @@ macro_rules! assert_layout {
 }
 
 assert_layout! {
-    Header = 40, FileRecord = 80, NameRecord = 64, InetRecord = 96, UnixRecord = 64, SocketRecord = 56,
+    Header = 40, FileRecord = 80, NameRecord = 64, InetRecord = 96, UnixRecord = 64, SocketRecord = 64,
     ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48,
 }
 

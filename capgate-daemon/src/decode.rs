@@ -256,6 +256,7 @@ fn unix(reader: &mut Reader<'_>, data_len: usize, damaged: &mut bool) -> Result<
 }
 
 fn socket(reader: &mut Reader<'_>, data_len: usize) -> Result<Fact, DecodeError> {
+    let netns = reader.u64()?;
     let ret = reader.i32()?;
     let family = reader.u16()?;
     let sock_type = reader.u16()?;
@@ -271,6 +272,7 @@ fn socket(reader: &mut Reader<'_>, data_len: usize) -> Result<Fact, DecodeError>
     let addr = reader.bytes(data_len)?.to_vec();
     Ok(Fact::Socket(Socket {
         op,
+        netns,
         ret,
         family,
         sock_type,

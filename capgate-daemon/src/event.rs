@@ -274,6 +274,8 @@ pub struct Unix {
 pub struct Socket {
     /// The operation.
     pub op: SocketOp,
+    /// Cookie of the socket's network namespace; 0 when it was only made.
+    pub netns: u64,
     /// The call's result.
     pub ret: i32,
     /// `AF_` value.

@@ -62,15 +62,6 @@ pub enum End {
     Unknown,
 }
 
-/// Which network namespace an interface index is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Netns {
-    /// The one with this cookie (`SO_NETNS_COOKIE`).
-    Cookie(u64),
-    /// The one of this process.
-    OfProcess(u32),
-}
-
 /// What a session asks of the machine.
 pub trait Look: Send {
     /// Nanoseconds since boot, suspended time included: the clock of the records.
@@ -88,8 +79,8 @@ pub trait Look: Send {
     /// The addresses of a network namespace's interfaces, when they can be told.
     fn addresses(&self, netns: u64) -> Vec<IpAddr>;
 
-    /// The name of a network interface, when it can be told.
-    fn interface(&self, netns: Netns, index: u32) -> Option<Vec<u8>>;
+    /// The name of a network interface in the namespace with this cookie (`SO_NETNS_COOKIE`), when it can be told.
+    fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>>;
 
     /// Whether `target`, as the process `caller` names it, is outside the job; `None` when that cannot be told.
     fn is_outside(&self, caller: u32, target: u32) -> Option<bool>;
@@ -302,12 +293,8 @@ impl Look for JobRoot {
             .collect()
     }
 
-    fn interface(&self, netns: Netns, index: u32) -> Option<Vec<u8>> {
-        let own = match netns {
-            Netns::Cookie(cookie) => self.netns == Some(cookie),
-            Netns::OfProcess(pid) => same_namespace(pid, "net")?,
-        };
-        if !own {
+    fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>> {
+        if self.netns != Some(netns) {
             return None;
         }
         Some(if_indextoname(index).ok()?.into_bytes())

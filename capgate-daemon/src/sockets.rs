@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     ambient,
     event::{Inet, InetOp},
-    look::{At, Look, Netns},
+    look::{At, Look},
     names::{Full, NameId, Names},
     normalise::{Channel, Transport, channel, destination, is_link_local},
     process::ImageId,
@@ -225,7 +225,7 @@ impl Sockets {
         let reached = &mut self.reached[id.0 as usize];
         if scope != 0 && reached.zone.is_none() {
             // Looked up now: the interface may be gone at the end. A number stands for one that has no name here.
-            let name = look.interface(Netns::Cookie(netns), scope);
+            let name = look.interface(netns, scope);
             reached.zone = Some(name.unwrap_or_else(|| scope.to_string().into_bytes()));
         }
         Ok(Some(id))

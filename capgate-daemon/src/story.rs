@@ -20,7 +20,7 @@ use crate::{
         Event, Exec, Fact, File, FileId, Inet, InetOp, KernelPath, Membership, Name, NameOp, Named,
         Socket, SocketOp, Task, Top, Unix,
     },
-    look::{At, End, Look, Netns},
+    look::{At, End, Look},
     mounts::Mounts,
     resolve::Places,
     session::{Closing, JobView, Limits, Record, Session},
@@ -125,9 +125,8 @@ impl Look for Machine {
         }
     }
 
-    fn interface(&self, netns: Netns, index: u32) -> Option<Vec<u8>> {
-        let own = matches!(netns, Netns::Cookie(NETNS) | Netns::OfProcess(_));
-        (own && index == 2).then(|| b"eth0".to_vec())
+    fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>> {
+        (netns == NETNS && index == 2).then(|| b"eth0".to_vec())
     }
 
     fn is_outside(&self, _: u32, target: u32) -> Option<bool> {
@@ -347,6 +346,7 @@ impl Teller {
                 let number = |index| word(index).parse().expect("a number");
                 Some(Fact::Socket(Socket {
                     op: SocketOp::Create,
+                    netns: 0,
                     ret: 3,
                     family: number(1),
                     sock_type: number(2),

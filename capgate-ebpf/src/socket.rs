@@ -50,6 +50,7 @@ pub fn created(slot: u32, family: u16, sock_type: u32, protocol: u16, ret: i32) 
     }
     let record = SocketRecord {
         header: emit::header(KIND_SOCKET),
+        netns: 0,
         ret,
         family,
         sock_type,
@@ -526,6 +527,7 @@ fn other<O: Owner>(slot: u32, sock: Sock, family: u16, op: u16, ret: i64, addres
     }
     let record = SocketRecord {
         header: emit::header(KIND_SOCKET),
+        netns: sock.netns(),
         ret: ret as i32,
         family,
         sock_type: sock.sock_type(),

@@ -72,6 +72,7 @@ fn addresses_that_are_cut_short_are_none() {
     let of = |family, addr: &[u8]| {
         subject(&Socket {
             op: SocketOp::Connect,
+            netns: 0,
             ret: 0,
             family,
             sock_type: 3,

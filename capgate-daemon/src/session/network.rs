@@ -3,7 +3,6 @@
 use super::{Scene, Session, UNSEEN_SOCKET_FAMILY};
 use crate::{
     event::{Inet, Socket, SocketOp, Top, Unix},
-    look::Netns,
     normalise::{self, Subject},
     resolve::Unresolved,
     seen::Op,
@@ -99,9 +98,7 @@ impl Session {
                 protocol,
             },
             Subject::Packet { index } => Destination::Packet(index.map(|index| {
-                let name = self
-                    .look
-                    .interface(Netns::OfProcess(scene.task.tgid), index);
+                let name = self.look.interface(socket.netns, index);
                 name.unwrap_or_else(|| index.to_string().into_bytes())
                     .into()
             })),

@@ -533,7 +533,7 @@ impl crate::look::Look for Slow {
     fn addresses(&self, _: u64) -> Vec<std::net::IpAddr> {
         Vec::new()
     }
-    fn interface(&self, _: crate::look::Netns, _: u32) -> Option<Vec<u8>> {
+    fn interface(&self, _: u64, _: u32) -> Option<Vec<u8>> {
         None
     }
     fn is_outside(&self, _: u32, _: u32) -> Option<bool> {

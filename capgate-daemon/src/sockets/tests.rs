@@ -254,6 +254,7 @@ fn raw_sockets_count_by_what_they_send_or_by_themselves() {
     let raw = |protocol| {
         Fact::Socket(Socket {
             op: SocketOp::Create,
+            netns: 0,
             ret: 3,
             family: 2,
             sock_type: 3,
@@ -279,6 +280,7 @@ fn other_families() {
     let socket = |op, family, addr: &[u8]| {
         Fact::Socket(Socket {
             op,
+            netns: NETNS,
             ret: 0,
             family,
             sock_type: 3,

@@ -13,7 +13,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use crate::{
     programs::BIN,
-    row::{Row, excluded},
+    row::{Row, incomplete},
     site::Site,
 };
 
@@ -84,9 +84,6 @@ fn giver(site: &Site) -> JoinHandle<()> {
     })
 }
 
-/// The set has a number, and looks up whose it is when the caller may have ended.
-const LATE: &str = "whom a caller that ends at once reached is not always known (docs/limits.md)";
-
 pub(crate) fn rows() -> Vec<Row> {
     vec![
         Row::program(
@@ -116,15 +113,13 @@ pub(crate) fn rows() -> Vec<Row> {
         .writes("{site}/v1/x/cgroup.procs f"),
         Row::program("tracing_a_process_outside", "reach trace {pid}")
             .outside(Outsider::start)
-            .escapes("ptrace-outside")
-            .tracepoint(excluded(LATE)),
+            .escapes("ptrace-outside"),
         Row::program(
             "writing_to_the_memory_of_a_process_outside",
             "reach memory {pid}",
         )
         .outside(Outsider::start)
-        .escapes("ptrace-outside")
-        .tracepoint(excluded(LATE)),
+        .escapes("ptrace-outside"),
         Row::program(
             "taking_a_descriptor_from_a_process_outside",
             "reach descriptor {pid}",
@@ -132,7 +127,8 @@ pub(crate) fn rows() -> Vec<Row> {
         .outside(Outsider::start)
         .writes("given")
         .escapes("ptrace-outside")
-        .tracepoint(excluded(LATE)),
+        // The call has no number of the process, but a descriptor.
+        .tracepoint(incomplete("ptrace")),
         Row::program("tracing_a_process_of_the_job", "reach trace 0"),
         Row::program(
             "writing_to_the_memory_of_a_process_of_the_job",
