@@ -145,6 +145,9 @@ fn service(args: &DoctorArgs) -> Vec<Fact> {
                     "right for cooperative code; contracts with `require_race_free` end incomplete",
                 )
             });
+            if let Some(why) = &status.fallback {
+                facts.push(Fact::note("fentry probes", harmless(why)));
+            }
             if !status.not_covered.is_empty() {
                 facts.push(Fact::note(
                     "not covered",

@@ -204,6 +204,10 @@ fn status_text(status: &Status) -> String {
                 }
             ),
         ),
+        (
+            "no fentry",
+            status.fallback.clone().unwrap_or_else(|| "-".to_owned()),
+        ),
         ("attached", list(&status.attached)),
         ("not covered", list(&status.not_covered)),
         ("cgroup2", status.cgroup_root.clone()),

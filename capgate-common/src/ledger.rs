@@ -83,6 +83,12 @@ pub struct Coverage {
     pub probe_set: ProbeSet,
     /// Whether what was recorded is what the kernel used, even against a hostile thread.
     pub race_free: bool,
+    /// The programs that were attached, by name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hooks: BTreeSet<String>,
+    /// What the probes do not cover, a phrase each.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub not_covered: BTreeSet<String>,
     /// What the job used and the recorder could not see: `io_uring`, ….
     pub unseen: BTreeSet<String>,
 }
@@ -119,6 +125,8 @@ impl Recording {
             coverage: Coverage {
                 probe_set,
                 race_free,
+                hooks: BTreeSet::new(),
+                not_covered: BTreeSet::new(),
                 unseen: BTreeSet::new(),
             },
         }

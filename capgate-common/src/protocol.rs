@@ -225,8 +225,11 @@ pub struct Status {
     pub program: String,
     /// Process id.
     pub pid: u32,
-    /// `tracepoint`.
+    /// `tracepoint` or `fentry`.
     pub probe_set: String,
+    /// Why the `fentry` set is not in use, when the daemon was left to choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// The set resists a hostile thread.
     pub race_free: bool,
     /// Programs attached now.

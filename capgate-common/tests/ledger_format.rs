@@ -193,9 +193,12 @@ fn the_ledger_tables_and_schema_have_the_keys_of_the_code() {
     let example: Value = serde_json::from_str(&examples("ledger")[0]).expect("JSON");
     let coverage = keys(&example["coverage"]);
     assert_eq!(coverage, words(&column(&tables[1], 0)));
+    let mut needed = coverage.clone();
+    needed.remove("hooks");
+    needed.remove("not_covered");
     assert_eq!(
         schema_keys(&schema["properties"]["coverage"]),
-        (coverage.clone(), coverage)
+        (coverage, needed)
     );
 }
 

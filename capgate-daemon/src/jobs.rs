@@ -366,6 +366,7 @@ impl Jobs {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             probe_set: facts.probe_set.to_owned(),
+            fallback: facts.fallback,
             race_free: facts.race_free,
             attached: facts.attached,
             not_covered: facts.not_covered,

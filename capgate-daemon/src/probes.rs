@@ -328,30 +328,27 @@ impl Probes {
     #[must_use]
     pub fn not_covered(&self) -> Vec<String> {
         let mut phrases = vec![
-            "mounts that the job makes in its first mount namespace (detected)".to_owned(),
-            "files on file systems that are not mounted there (detected)".to_owned(),
+            "files on file systems that were not mounted when the job began (detected)",
+            "files below what the job mounts and leaves mounted (detected)",
         ];
-        if self.set == ProbeSet::Fentry {
-            return phrases;
+        if self.set == ProbeSet::Tracepoint {
+            phrases.extend([
+                "32-bit and x32 system calls (detected)",
+                "names with directories in them where the job sees other mounts (detected)",
+                "core dumps (detected)",
+                "a thread that rewrites a path or swaps a descriptor while a call runs (not detected)",
+            ]);
+            let has_io_uring = self
+                .hooks
+                .iter()
+                .any(|hook| hook.only_with == Some(IO_URING));
+            phrases.push(if has_io_uring {
+                "io_uring operations that open, name or connect (detected)"
+            } else {
+                "io_uring (a ring is detected as a whole)"
+            });
         }
-        phrases.push("32-bit and x32 system calls (detected)".to_owned());
-        phrases.push(
-            "names with directories in them in another mount namespace (detected)".to_owned(),
-        );
-        phrases.push(
-            "a thread that rewrites a path or swaps a descriptor while a call runs (not detected)"
-                .to_owned(),
-        );
-        let has_io_uring = self
-            .hooks
-            .iter()
-            .any(|hook| hook.only_with == Some(IO_URING));
-        phrases.push(if has_io_uring {
-            "io_uring operations that open, name or connect (detected)".to_owned()
-        } else {
-            "io_uring (a ring is detected as a whole)".to_owned()
-        });
-        phrases
+        phrases.into_iter().map(str::to_owned).collect()
     }
 
     /// Program runs that the kernel skipped since the programs were loaded, since the same program ran already on that CPU.

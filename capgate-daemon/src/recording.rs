@@ -373,10 +373,14 @@ impl Recording for ProbeRecording {
         session.leftovers(&leftovers);
         let kernel = self.shared.kernel();
         let race_free = kernel.probes.race_free();
+        let hooks = kernel.probes.attached().into_iter().collect();
+        let not_covered = kernel.probes.not_covered().into_iter().collect();
         drop(kernel);
         let record = session.seal(session::Closing {
             counters,
             user_usec: closing.user_usec,
+            hooks,
+            not_covered,
             race_free,
             unseen: BTreeSet::new(),
             lost: closing

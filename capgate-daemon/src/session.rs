@@ -101,6 +101,10 @@ pub struct Closing {
     pub counters: wire::Counters,
     /// User CPU time of the job's cgroup, in microseconds (`cpu.stat`).
     pub user_usec: u64,
+    /// The programs that were attached.
+    pub hooks: BTreeSet<String>,
+    /// What the probes do not cover, a phrase each.
+    pub not_covered: BTreeSet<String>,
     /// What the probes recorded is what the kernel used, even against a hostile thread.
     pub race_free: bool,
     /// Further blind spots.
@@ -428,6 +432,8 @@ impl Session {
     #[must_use]
     pub fn seal(mut self, closing: Closing) -> Record {
         let mut recording = Recording::empty(self.probe_set, closing.race_free);
+        recording.coverage.hooks = closing.hooks;
+        recording.coverage.not_covered = closing.not_covered;
         recording.cpu_sec = closing.user_usec / 1_000_000;
         let counts = columns::counts(&closing.counters, self.decoded, self.rejected);
         columns::kernel_losses(&mut recording, &closing.counters, &counts);

@@ -473,6 +473,8 @@ pub(crate) fn closing(emitted: u64) -> Closing {
     Closing {
         counters,
         user_usec: 2_900_000,
+        hooks: BTreeSet::new(),
+        not_covered: BTreeSet::new(),
         race_free: false,
         unseen: BTreeSet::new(),
         lost: BTreeMap::new(),
