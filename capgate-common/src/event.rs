@@ -85,8 +85,10 @@ pub const PATH_FAULT: u16 = 1 << 4;
 /// The walk met the job's root directory, by identity: the components are relative to it.
 pub const PATH_ROOTED: u16 = 1 << 5;
 /// The mount was not in the mount namespace that the job began in, or not yet: the components lead up to the top of the file
-/// system, and one more of four bytes holds its `super_block.s_dev`.
+/// system, and one more of eight bytes holds its `super_block.s_dev` and the lower half of its `s_magic`.
 pub const PATH_DEVICE: u16 = 1 << 6;
+/// With [`PATH_DEVICE`]: the mount is in the namespace that the job began in, and newer than the job.
+pub const PATH_NEWER: u16 = 1 << 7;
 
 /// A walked path: `len` bytes of the variable data, as components from the leaf to the root, each
 /// one length byte and that many name bytes (`NAME_MAX` is 255, limits.h). No component: `/`.
@@ -564,6 +566,7 @@ pub struct Offsets {
     pub inode_i_rdev: u32,
     pub inode_i_sb: u32,
     pub super_block_s_dev: u32,
+    pub super_block_s_magic: u32,
     pub task_struct_tgid: u32,
     pub task_struct_pid: u32,
     pub task_struct_group_leader: u32,

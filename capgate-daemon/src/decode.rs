@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use capgate_common::event as wire;
 
 use crate::event::{
-    Event, Exec, Fact, File, FileId, Inet, InetOp, KernelPath, Membership, Name, NameOp, Named,
-    Socket, SocketOp, Task, Top, Unix,
+    Event, Exec, Fact, File, FileId, FileSystem, Inet, InetOp, KernelPath, Membership, Name,
+    NameOp, Named, Socket, SocketOp, Task, Top, Unix,
 };
 
 const AF_INET: u16 = 2;
@@ -399,12 +399,16 @@ impl<'a> Reader<'a> {
             }
         }
         if walked.flags & wire::PATH_DEVICE != 0 {
-            let (components, device) = encoded.split_last_chunk::<5>().ok_or(DecodeError::Path)?;
-            let [4, device @ ..] = *device else {
+            let (components, last) = encoded.split_last_chunk::<9>().ok_or(DecodeError::Path)?;
+            let &[8, a, b, c, d, e, f, g, h] = last else {
                 return Err(DecodeError::Path);
             };
             encoded = components;
-            top = Top::Device(u32::from_ne_bytes(device));
+            top = Top::Device(FileSystem {
+                device: u32::from_ne_bytes([a, b, c, d]),
+                magic: u32::from_ne_bytes([e, f, g, h]),
+                newer: walked.flags & wire::PATH_NEWER != 0,
+            });
         }
         let broken = walked.flags & (wire::PATH_TRUNCATED | wire::PATH_FAULT) != 0;
         *damaged |= broken;
@@ -503,14 +507,24 @@ mod tests {
             Ok((Top::Internal, f.clone()))
         );
         assert_eq!(top(b"\x01f", 0), Ok((Top::Nowhere, f.clone())));
-        let mut data = b"\x01f\x04".to_vec();
+        let mut data = b"\x01f\x08".to_vec();
         data.extend((8u32 << 20 | 1).to_ne_bytes());
-        assert_eq!(
-            top(&data, wire::PATH_DEVICE),
-            Ok((Top::Device(8 << 20 | 1), f))
-        );
+        data.extend(0xef53u32.to_ne_bytes());
+        let disk = |newer| {
+            Top::Device(FileSystem {
+                device: 8 << 20 | 1,
+                magic: 0xef53,
+                newer,
+            })
+        };
+        assert_eq!(top(&data, wire::PATH_DEVICE), Ok((disk(false), f.clone())));
+        let newer = wire::PATH_DEVICE | wire::PATH_NEWER;
+        assert_eq!(top(&data, newer), Ok((disk(true), f)));
         assert_eq!(top(b"\x01f", wire::PATH_DEVICE), Err(DecodeError::Path));
-        assert_eq!(top(b"\x05abcde", wire::PATH_DEVICE), Err(DecodeError::Path));
+        assert_eq!(
+            top(b"\x09abcdefghi", wire::PATH_DEVICE),
+            Err(DecodeError::Path)
+        );
     }
 
     #[test]

@@ -118,10 +118,21 @@ pub enum Top {
     Namespace,
     /// At the job's root directory, whatever mounts lead there.
     Root,
-    /// At the top of a file system, by `super_block.s_dev`; the mount is of no or of another namespace.
-    Device(u32),
+    /// At the top of a file system; the mount is of no or of another namespace, or newer than the job.
+    Device(FileSystem),
     /// In a mount of the kernel's own (memfd, pipe, socket).
     Internal,
+}
+
+/// A file system that is reached through a mount which nobody else may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// `super_block.s_dev`.
+    pub device: u32,
+    /// Lower half of `super_block.s_magic`.
+    pub magic: u32,
+    /// The mount is in the namespace that the job began in.
+    pub newer: bool,
 }
 
 /// See [`wire::FileRecord`].

@@ -99,6 +99,7 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         inode_i_rdev: "inode"."i_rdev",
         inode_i_sb: "inode"."i_sb",
         super_block_s_dev: "super_block"."s_dev",
+        super_block_s_magic: "super_block"."s_magic",
         task_struct_tgid: "task_struct"."tgid",
         task_struct_pid: "task_struct"."pid",
         task_struct_group_leader: "task_struct"."group_leader",

@@ -12,7 +12,7 @@
 use hashbrown::HashMap;
 
 use crate::{
-    event::{KernelPath, Named, Task, Top},
+    event::{FileSystem, KernelPath, Named, Task, Top},
     look::{At, Look},
     mounts::{self, Mounts},
     names::{Full, Kind, NameId, Names, Now, Origin, Presence},
@@ -33,6 +33,8 @@ pub enum Unresolved {
     Detached,
     /// The base is on a file system that is not mounted where the job began, or that has no name there.
     Foreign,
+    /// The base is on a file system in memory that the job has mounted for itself alone.
+    Private,
     /// The string goes through a link of `/proc` that only the process itself could follow.
     Magic,
     /// The file system could not say, or what it said does not fit.
@@ -101,20 +103,39 @@ pub struct Places {
 }
 
 impl Places {
+    /// A path of the job's mount tree for one of a file system.
+    fn on(&self, file_system: FileSystem, path: &[u8]) -> Result<Vec<u8>, Unresolved> {
+        if let Some(found) = self.mounts.locate(file_system.device, path) {
+            return Ok(found);
+        }
+        match file_system {
+            // It is gone with the job's last mount of it, if not before.
+            FileSystem {
+                magic: TMPFS | RAMFS,
+                newer: false,
+                ..
+            } => Err(Unresolved::Private),
+            FileSystem { magic: PROC, .. } => Ok(own_proc(path)),
+            FileSystem { .. } => Err(Unresolved::Foreign),
+        }
+    }
+
     /// A path of the job's mount tree.
     fn find(&self, path: &KernelPath) -> Result<Vec<u8>, Unresolved> {
         match path.top {
             Top::Namespace => Ok(path.bytes.clone()),
             Top::Root => Ok(mounts::join(&self.root, &path.bytes)),
-            Top::Device(device) => self
-                .mounts
-                .locate(device, &path.bytes)
-                .ok_or(Unresolved::Foreign),
+            Top::Device(file_system) => self.on(file_system, &path.bytes),
             Top::Internal => Err(Unresolved::Nameless),
             Top::Nowhere => Err(Unresolved::Detached),
         }
     }
 }
+
+/// `TMPFS_MAGIC`, `RAMFS_MAGIC`, `PROC_SUPER_MAGIC` (include/uapi/linux/magic.h).
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
+const PROC: u32 = 0x9fa0;
 
 /// What one walk needs.
 struct Walk<'a> {
@@ -413,6 +434,16 @@ impl Resolver {
     pub fn own_proc(&self) -> NameId {
         self.own_proc
     }
+}
+
+/// A path of a `/proc` that has numbers of its own for processes: those that are in it are the job's.
+fn own_proc(path: &[u8]) -> Vec<u8> {
+    let path = path.strip_prefix(b"/").unwrap_or(path);
+    let end = path.iter().position(|&byte| byte == b'/');
+    let (first, rest) = path.split_at(end.unwrap_or(path.len()));
+    let is_process = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
+    let first = if is_process { b"self" } else { first };
+    [b"/proc/", first, rest].concat()
 }
 
 fn is_member(processes: &Processes, pid: &[u8]) -> bool {

@@ -537,7 +537,7 @@ impl Session {
     /// Counts what a missing name means.
     fn unresolved(&mut self, scene: Scene<'_>, why: Unresolved) {
         match why {
-            Unresolved::Nameless => {}
+            Unresolved::Nameless | Unresolved::Private => {}
             Unresolved::Full => self.lose(loss::MEMORY),
             // Counted with the event.
             Unresolved::Broken if scene.damaged => {}

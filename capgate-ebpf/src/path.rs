@@ -8,8 +8,8 @@
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_kernel};
 use capgate_common::{
     event::{
-        PATH_ABSOLUTE, PATH_DEVICE, PATH_FAULT, PATH_INTERNAL, PATH_ROOTED, PATH_TRUNCATED,
-        PATH_UNHASHED, Walked,
+        PATH_ABSOLUTE, PATH_DEVICE, PATH_FAULT, PATH_INTERNAL, PATH_NEWER, PATH_ROOTED,
+        PATH_TRUNCATED, PATH_UNHASHED, Walked,
     },
     limits::{WALK_CAP, WALK_STEPS},
 };
@@ -139,6 +139,9 @@ fn cross(scratch: &mut Scratch) -> Option<i64> {
         root::has(scratch.walk.slot, mount)?
     };
     if !known {
+        if namespace.0 == scratch.walk.namespace {
+            scratch.walk.flags |= u64::from(PATH_NEWER);
+        }
         return device(scratch);
     }
     if scratch.walk.mark != 0 {
@@ -156,14 +159,12 @@ fn cross(scratch: &mut Scratch) -> Option<i64> {
     Some(GO_ON)
 }
 
-/// Ends with the file system's device number.
+/// Ends with what tells the file system.
 #[inline(always)]
 fn device(scratch: &mut Scratch) -> Option<i64> {
-    let device: u32 = scratch
-        .walk
-        .dentry
-        .follow(offset!(dentry_d_sb))?
-        .read(offset!(super_block_s_dev))?;
+    let block = scratch.walk.dentry.follow(offset!(dentry_d_sb))?;
+    let device: u32 = block.read(offset!(super_block_s_dev))?;
+    let magic: u64 = block.read(offset!(super_block_s_magic))?;
     let end = scratch.end;
     if end + 256 > scratch.walk.limit || end > LAST {
         scratch.walk.flags |= u64::from(PATH_TRUNCATED);
@@ -172,10 +173,11 @@ fn device(scratch: &mut Scratch) -> Option<i64> {
     // SAFETY: as where components are appended. BPF stores need no alignment here.
     unsafe {
         let to = scratch.bytes.as_mut_ptr().add((end & LAST) as usize);
-        *to = size_of::<u32>() as u8;
+        *to = 2 * size_of::<u32>() as u8;
         to.add(1).cast::<u32>().write_unaligned(device);
+        to.add(5).cast::<u32>().write_unaligned(magic as u32);
     }
-    scratch.end = end + 1 + size_of::<u32>() as u64;
+    scratch.end = end + 1 + 2 * size_of::<u32>() as u64;
     scratch.walk.flags |= u64::from(PATH_DEVICE);
     Some(STOP)
 }

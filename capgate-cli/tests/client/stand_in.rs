@@ -290,6 +290,7 @@ fn status() -> Status {
         program: "stand-in".to_owned(),
         pid: 1,
         probe_set: "tracepoint".to_owned(),
+        fallback: None,
         race_free: false,
         attached: Vec::new(),
         not_covered: vec!["io_uring file operations".to_owned()],

@@ -4,7 +4,7 @@ use capgate_common::{evidence::Column, ledger::Coverage};
 
 use super::{Closing, Session};
 use crate::{
-    event::{Event, Fact, File, Membership, NameOp, Top},
+    event::{Event, Fact, File, FileSystem, Membership, NameOp, Top},
     session::Limits,
     story::{
         MNT_NS, Machine, Teller, closing, entries, file, kernel_path, lost, record, tell, view,
@@ -237,13 +237,34 @@ fn files_are_found_by_the_root_and_by_their_file_system() {
     };
     let named = |name: &str| (name.to_owned(), String::new(), String::new());
     assert_eq!(tell(Top::Root, b"/a"), named("a"));
-    assert_eq!(tell(Top::Device(1), b"/etc/b"), named("/etc/b"));
-    assert_eq!(tell(Top::Device(1), b"/repo/a"), named("a"));
+    let on = |device, magic, newer| {
+        Top::Device(FileSystem {
+            device,
+            magic,
+            newer,
+        })
+    };
+    const EXT4: u32 = 0xef53;
+    assert_eq!(tell(on(1, EXT4, false), b"/etc/b"), named("/etc/b"));
+    assert_eq!(tell(on(1, EXT4, true), b"/repo/a"), named("a"));
     let unseen = (String::new(), "mount_namespace".to_owned(), String::new());
     assert_eq!(
-        tell(Top::Device(2), b"/a"),
+        tell(on(2, EXT4, false), b"/a"),
         unseen,
-        "not mounted where the job began"
+        "mounted nowhere else"
+    );
+    const TMPFS: u32 = 0x0102_1994;
+    let nothing = (String::new(), String::new(), String::new());
+    assert_eq!(
+        tell(on(2, TMPFS, false), b"/a"),
+        nothing,
+        "gone with the job"
+    );
+    assert_eq!(tell(on(2, TMPFS, true), b"/a"), unseen, "others see it");
+    const PROC: u32 = 0x9fa0;
+    assert_eq!(
+        tell(on(2, PROC, false), b"/12/uid_map"),
+        named("/proc/self/uid_map")
     );
 }
 
