@@ -24,6 +24,7 @@ mod service;
 
 mod cells;
 mod judge;
+mod links;
 mod programs;
 mod row;
 mod rows;
@@ -33,6 +34,8 @@ mod site;
 struct Suite {
     environment: Environment,
     service: Service,
+    /// What was attached before the first job.
+    at_rest: Vec<links::Link>,
     /// Directories have fixed names: another suite on this machine comes first, or waits.
     _lock: Flock<File>,
 }
@@ -55,9 +58,11 @@ impl Suite {
             linger: 3600,
             ..Launch::default()
         });
+        let at_rest = links::of(daemon(&service));
         Self {
             environment,
             service,
+            at_rest,
             _lock: lock,
         }
     }
@@ -71,6 +76,26 @@ impl Suite {
         }
         let set = self.environment.probe_set;
         judge::judge(row, &self.service, set, self.environment.ledgers.as_deref())?;
+        Ok(())
+    }
+}
+
+/// Process id of the daemon.
+fn daemon(service: &Service) -> u32 {
+    service.child.as_ref().map_or(0, std::process::Child::id)
+}
+
+impl Suite {
+    /// Nothing is attached without a job, and with one no more than the set needs: the `fentry` set costs an unrelated system call
+    /// nothing.
+    fn judge_links(&self) -> Result<(), Failed> {
+        if !self.at_rest.is_empty() {
+            return Err(format!("attached without a job: {:?}", self.at_rest).into());
+        }
+        self.run(&Row::sh("a_job_that_does_nothing", "true"))?;
+        // The probes linger.
+        let set = self.environment.probe_set.unwrap_or(ProbeSet::Tracepoint);
+        links::judge(&links::of(daemon(&self.service)), set)?;
         Ok(())
     }
 }
@@ -108,6 +133,12 @@ fn main() -> ExitCode {
             }));
         }
     }
+    let name = "probes::attached_to_what_they_need_and_nothing_else";
+    let all = Arc::clone(&suite);
+    trials.push(Trial::test(name, move || {
+        let suite = Option::as_ref(&all).ok_or("only listed")?;
+        suite.judge_links()
+    }));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // The daemon ends with the suite, before the process does.
     drop(suite);
