@@ -104,7 +104,7 @@ fn native(cell: &Cell, ledgers: &mut Ledgers) -> Result<Tally> {
     if cfg!(target_arch = "x86_64") {
         needs::install_ia32()?;
     }
-    let mut suite = suite::here();
+    let mut suite = suite::here()?;
     prepare_native(&mut suite)?;
     let output = suite
         .output()

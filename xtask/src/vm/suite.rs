@@ -18,6 +18,10 @@ use crate::{
 /// The test target that is the suite.
 const SUITE: &str = "scenarios";
 
+/// What makes cargo build it. With the features that dependencies have when the whole workspace is tested, so that they are not
+/// built once more.
+const SELECTION: [&str; 3] = ["--workspace", "--test", SUITE];
+
 /// How the C programs are compiled. Static, so that they run in any root.
 const C_FLAGS: [&str; 4] = ["-static", "-O1", "-pthread", "-Itests/support"];
 
@@ -37,12 +41,13 @@ pub(crate) struct Suite {
 impl Suite {
     /// Builds everything for an architecture.
     pub(crate) fn build(machine: Machine) -> Result<Self> {
+        eprintln!("xtask: building the scenarios for {}", machine.triple());
         let (scenarios, binaries) = match machine {
             Machine::X86_64 => {
                 build::binaries()?;
-                let cargo = || workspace::cargo([]);
+                let mut cargo = workspace::cargo(["test", "--no-run"]);
                 let binaries = BINARIES.iter().map(|name| workspace::binary(name));
-                (executable(&mut cargo(), &[])?, binaries.collect())
+                (executable(&mut cargo)?, binaries.collect())
             }
             Machine::Arm64 => cross(machine)?,
         };
@@ -75,9 +80,14 @@ impl Suite {
     }
 }
 
-/// The command that runs the suite on this machine.
-pub(crate) fn here() -> Command {
-    workspace::cargo(["test", "--package", "capgate-cli", "--test", SUITE])
+/// The command that runs the suite on this machine, with the binaries that emulated ones get.
+pub(crate) fn here() -> Result<Command> {
+    build::binaries()?;
+    let mut cargo = workspace::cargo(["test"]);
+    cargo
+        .args(SELECTION)
+        .env("CAPGATE_SCENARIO_BIN", workspace::target().join("release"));
+    Ok(cargo)
 }
 
 /// The suite's executable and the binaries for another architecture, in a directory of their own: another compiler would
@@ -86,33 +96,24 @@ fn cross(machine: Machine) -> Result<(PathBuf, Vec<PathBuf>)> {
     let triple = machine.triple();
     let target = super::directory().join("build");
     let prefix = compiler_for(triple)?;
-    let options = [
-        "--profile=vm".into(),
-        format!("--target={triple}"),
-        format!("--target-dir={}", target.display()),
-    ];
-    let cargo = || {
-        let mut cargo = Command::new(prefix.join("bin/cargo"));
-        let linker = format!(
-            "CARGO_TARGET_{}_LINKER",
-            triple.to_uppercase().replace('-', "_")
-        );
-        cargo
-            .current_dir(workspace::root())
-            .env("RUSTC", prefix.join("bin/rustc"))
-            .env(linker, machine.tool("gcc"))
-            // Of the cargo that runs this task.
-            .env_remove("CARGO")
-            .env_remove("RUSTUP_TOOLCHAIN");
-        cargo
-    };
-    let mut build = cargo();
-    build.args(["build", "--quiet"]).args(&options);
-    for package in ["capgate-cli", "capgate-daemon"] {
-        build.args(["--package", package]);
-    }
-    workspace::run(&mut build)?;
-    let scenarios = executable(&mut cargo(), &options)?;
+    let linker = format!(
+        "CARGO_TARGET_{}_LINKER",
+        triple.to_uppercase().replace('-', "_")
+    );
+    let mut cargo = Command::new(prefix.join("bin/cargo"));
+    cargo
+        .current_dir(workspace::root())
+        .env("RUSTC", prefix.join("bin/rustc"))
+        .env(linker, machine.tool("gcc"))
+        // Of the cargo that runs this task.
+        .env_remove("CARGO")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        // All in one call: dependencies have the features of everything that is built with them.
+        .args(["build", "--bin=capgate", "--bin=capgated", "--profile=vm"])
+        .arg(format!("--target={triple}"))
+        .arg("--target-dir")
+        .arg(&target);
+    let scenarios = executable(&mut cargo)?;
     let products = target.join(triple).join("vm");
     Ok((
         scenarios,
@@ -133,12 +134,11 @@ pub(crate) fn compiler_for(triple: &str) -> Result<PathBuf> {
     })
 }
 
-/// Builds the suite and asks cargo where it is.
-fn executable(cargo: &mut Command, options: &[String]) -> Result<PathBuf> {
+/// Lets cargo build the suite and say where it is.
+fn executable(cargo: &mut Command) -> Result<PathBuf> {
     cargo
-        .args(["test", "--quiet", "--no-run", "--message-format=json"])
-        .args(["--package", "capgate-cli", "--test", SUITE])
-        .args(options);
+        .args(["--quiet", "--message-format=json"])
+        .args(SELECTION);
     let messages = workspace::said(cargo)?;
     let Some(path) = executable_in(&messages) else {
         bail!("{} names no executable", workspace::show(cargo));
