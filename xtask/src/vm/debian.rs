@@ -29,6 +29,9 @@ const PACKAGED: [&str; 9] = [
 /// What no program of a package reads, and most of what there is to copy.
 const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
 
+/// Python's own library, in the packaged cell.
+const PYTHON: &str = "/usr/lib/python3.11";
+
 /// A kernel as its package holds it.
 pub(crate) struct Kernel {
     /// The image that boots.
@@ -72,8 +75,7 @@ pub(crate) fn busybox(machine: Machine) -> Result<PathBuf> {
     Ok(root.join("bin/busybox"))
 }
 
-/// Where the user space of the packaged cell is: its packages, unpacked to a system where `/bin` is `/usr/bin`. Nothing in it
-/// was run.
+/// Where the user space of the packaged cell is: its packages, unpacked to a system where `/bin` is `/usr/bin`.
 pub(crate) fn user_space() -> Result<PathBuf> {
     let kept = cached("user-space", |into| {
         let archives = into.join("archives");
@@ -97,7 +99,13 @@ pub(crate) fn user_space() -> Result<PathBuf> {
                 unpack(&archives.join(archive), &root)?;
             }
         }
-        Ok(fs::remove_dir_all(archives)?)
+        fs::remove_dir_all(archives)?;
+        // As its package does when it is installed; otherwise a job that runs Python writes there.
+        let mut compile = Command::new("chroot");
+        compile
+            .arg(&root)
+            .args(["/usr/bin/python3", "-m", "compileall", "-q", PYTHON]);
+        workspace::said(&mut compile).map(drop)
     })?;
     Ok(kept.join("root"))
 }

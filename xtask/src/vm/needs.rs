@@ -1,6 +1,6 @@
 //! What the machine that emulates others needs.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{machine::Machine, suite};
 use crate::packages::{self, Package};
@@ -79,6 +79,9 @@ pub(crate) fn install_ia32() -> Result<()> {
 
 /// Installs what the machines of an architecture are made with.
 pub(crate) fn install(machine: Machine) -> Result<()> {
+    if cfg!(not(target_arch = "x86_64")) {
+        bail!("emulated cells are built on x86-64; `cargo xtask vm native` runs here");
+    }
     packages::ensure(&PACKAGES)?;
     match machine {
         Machine::X86_64 => install_ia32(),
