@@ -37,6 +37,10 @@ pub(crate) const PLAIN: &[Cell] = &[
 ];
 /// Rows that run 32-bit x86 programs.
 pub(crate) const X86: &[Cell] = &[Cell::Native, Cell::X86V6_1, Cell::X86V6_12];
+/// Of [`PLAIN`] the kernels that tell of each io_uring request, and those that do not: there a ring as a whole is a blind spot of
+/// the `tracepoint` set.
+pub(crate) const SINCE_6_3: &[Cell] = &[Cell::Native, Cell::X86V6_12, Cell::Arm64V6_12];
+pub(crate) const BEFORE_6_3: &[Cell] = &[Cell::X86V6_1];
 /// Rows that need packages.
 pub(crate) const PACKAGED: &[Cell] = &[Cell::Native, Cell::Packaged];
 

@@ -67,6 +67,7 @@ fn inet() -> Vec<Row> {
         Row::program("a_raw_socket_that_sends", "families raw").net("raw:127.0.0.1/253"),
         Row::program("a_raw_socket_that_is_idle", "families raw-idle").net("raw:*/253"),
         Row::program("a_packet_socket_on_an_interface", "families packet").net("packet:lo"),
+        Row::program("a_virtual_socket", "families vsock").net("vsock:2:1024"),
         Row::program("the_jobs_own_listener_is_no_destination", "serve"),
         Row::program("a_server_that_was_there_before_is_one", "tcp served")
             .outside(|_| TcpListener::bind("127.77.0.1:5432").unwrap())

@@ -1,6 +1,9 @@
 //! What is done by io_uring, without a system call of its own.
 
-use crate::row::{Row, incomplete};
+use crate::{
+    cells::{BEFORE_6_3, SINCE_6_3},
+    row::{Row, incomplete},
+};
 
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -47,6 +50,11 @@ pub(crate) fn rows() -> Vec<Row> {
             );
         }
     }
-    rows.push(Row::program("a_ring_alone_is_nothing", "uring nop"));
+    rows.push(Row::program("a_ring_alone_is_nothing", "uring nop").cells(SINCE_6_3));
+    rows.push(
+        Row::program("a_ring_alone_on_an_older_kernel", "uring nop")
+            .cells(BEFORE_6_3)
+            .tracepoint(incomplete("io_uring")),
+    );
     rows
 }
