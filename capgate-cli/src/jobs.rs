@@ -195,18 +195,19 @@ fn status_text(status: &Status) -> String {
         (
             "probe set",
             format!(
-                "{} ({})",
+                "{} ({}){}",
                 status.probe_set,
                 if status.race_free {
                     "race-free"
                 } else {
                     "not race-free"
-                }
+                },
+                status
+                    .fallback
+                    .as_ref()
+                    .map(|why| format!("; not fentry: {why}"))
+                    .unwrap_or_default()
             ),
-        ),
-        (
-            "no fentry",
-            status.fallback.clone().unwrap_or_else(|| "-".to_owned()),
         ),
         ("attached", list(&status.attached)),
         ("not covered", list(&status.not_covered)),

@@ -197,7 +197,13 @@ impl Probes {
         } else {
             0
         };
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        // Each object has the other set's scratch memory too, which is for every processor.
+        match set {
+            ProbeSet::Tracepoint => loader.map_max_entries("SCRATCH_POOL", 1),
+            ProbeSet::Fentry => &mut loader,
+        };
+        let mut ebpf = loader
             .btf(Some(btf))
             .override_global("OFFSETS", &globals, true)
             .override_global("IO_URING_OPS", &io_uring_ops, true)

@@ -141,7 +141,7 @@ impl Disk {
                 second,
             }))
         };
-        match dice.roll(12) {
+        match dice.roll(13) {
             0 | 1 if self.is_free(one) => {
                 let ino = self.make(one, Inode::File(1));
                 Some(Fact::File(File {
@@ -213,6 +213,18 @@ impl Disk {
                 let moved = self.take(one);
                 self.put(two, moved);
                 call(NameOp::Rename, u32::from(noreplace), one, two)
+            }
+            12 => {
+                const EXCHANGE: u32 = 2;
+                let inside = |one: &str, two: &str| two.starts_with(&format!("{one}/"));
+                let apart = one != two && !inside(one, two) && !inside(two, one);
+                if !apart || self.kind(one).is_none() || self.kind(two).is_none() {
+                    return None;
+                }
+                let (first, second) = (self.take(one), self.take(two));
+                self.put(two, first);
+                self.put(one, second);
+                call(NameOp::Rename, EXCHANGE, one, two)
             }
             _ => None,
         }
