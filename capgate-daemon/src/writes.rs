@@ -39,6 +39,8 @@ pub struct Writes {
     created_order: VecDeque<FileId>,
     /// Names at which an inode was opened that the job had not created, as far as was known then.
     uses: HashSet<(NameId, FileId)>,
+    /// Names that were truncated, by a call that shows no inode.
+    truncated: HashSet<NameId>,
     /// Names at which there was a hard link that the job made, and what it was a link of, when that can be told. Kept when the
     /// link is gone: an open of it may be recorded late.
     links: HashMap<NameId, HashSet<Option<NameId>>>,
@@ -69,6 +71,7 @@ impl Writes {
             created: HashSet::new(),
             created_order: VecDeque::new(),
             uses: HashSet::new(),
+            truncated: HashSet::new(),
             links: HashMap::new(),
             moved_directories: false,
             moved_to: HashMap::new(),
@@ -237,6 +240,7 @@ impl Writes {
         moment: &Moment,
     ) -> Result<(), Full> {
         self.arrive(&mut on.names, name, moment)?;
+        self.truncated.insert(name);
         let now = on.names.now(name);
         let touch = self.touch(name, Op::Truncate, moment);
         touch.use_it(now.presence, moment);
@@ -349,6 +353,7 @@ impl Writes {
     #[must_use]
     pub fn follow_links(&mut self) -> u64 {
         let mut names: Vec<NameId> = self.foreign_uses().collect();
+        names.extend(self.truncated.drain());
         let mut unknown = 0;
         // A link can be one of a link. Each name is done once, so that a circle ends.
         while let Some(name) = names.pop() {

@@ -326,3 +326,9 @@ fn a_directory_made_in_the_job_and_moved_by_another_process_does_not_count() {
         "",
     );
 }
+
+#[test]
+fn what_is_truncated_through_a_link_is_written_at_its_other_name() {
+    check("link a b; truncate b", "a b", "a b", "");
+    check("truncate b; link a b", "a b", "a b", "");
+}
