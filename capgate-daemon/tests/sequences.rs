@@ -40,6 +40,9 @@ const SEQUENCES: u64 = 10_000;
 /// Of these at most so many, by the thousand, may be recorded incompletely: a name that another process takes away before it is
 /// looked at cannot be resolved, and says so.
 const INCOMPLETE_PERMILLE: u64 = 100;
+/// And in so many a name too many: what came along with a directory while another process removed it can look like a record in the
+/// wrong place, and over-reporting beats under-reporting.
+const STRANGE_PERMILLE: u64 = 1;
 /// Processes at work on a sequence at the same time.
 const WORKERS: usize = 3;
 /// Sequences at the same time, each in a job of its own: most of a short job's time is waiting.
@@ -392,10 +395,10 @@ fn what_differs_after_random_operations_is_in_the_write_set() {
         incomplete * 1000 <= SEQUENCES * INCOMPLETE_PERMILLE,
         "{incomplete} of {SEQUENCES} are incomplete"
     );
+    let most = usize::try_from(SEQUENCES * STRANGE_PERMILLE / 1000).unwrap();
     assert!(
-        strange.is_empty(),
-        "{} are strange: {}",
-        strange.len(),
-        strange[0]
+        strange.len() <= most,
+        "{} are strange: {strange:#?}",
+        strange.len()
     );
 }
