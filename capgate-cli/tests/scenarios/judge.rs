@@ -63,13 +63,13 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Leaves a ledger for comparison between cells: without its coverage, and only when it is the right answer.
+/// Leaves a ledger for comparison between cells: without its coverage, and apart where a set may miss something.
 fn keep(row: &Row, ledger: &Ledger, directory: &Path) {
     let json: serde_json::Value = serde_json::from_str(&ledger.to_json()).unwrap();
     let mut json = json;
     json.as_object_mut().unwrap().remove("coverage");
     let suffix = match &row.tracepoint {
-        Tracepoint::Incomplete { .. } if !ledger.complete => "tracepoint.json",
+        Tracepoint::Incomplete { .. } if is_tracepoint(ledger) => "tracepoint.json",
         _ => "json",
     };
     let mut text = serde_json::to_string_pretty(&json).unwrap();
@@ -158,7 +158,7 @@ impl Expected<'_> {
             complete,
             ..
         } = &outcome.ledger;
-        let is_tracepoint = recording.coverage.probe_set == ProbeSet::Tracepoint;
+        let is_tracepoint = is_tracepoint(&outcome.ledger);
         let (incomplete, instead) = match &self.row.tracepoint {
             Tracepoint::Incomplete { reasons, instead } if is_tracepoint => {
                 (reasons, Some(self.words(instead)))
@@ -217,6 +217,10 @@ impl Expected<'_> {
         }
         differences
     }
+}
+
+fn is_tracepoint(ledger: &Ledger) -> bool {
+    ledger.recording.coverage.probe_set == ProbeSet::Tracepoint
 }
 
 fn items(evidence: &Evidence, list: List) -> &[Item] {

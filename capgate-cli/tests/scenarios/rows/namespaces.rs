@@ -85,8 +85,7 @@ pub(crate) fn rows() -> Vec<Row> {
             .given("sub/ a gone")
             .outside(|site| site.directory("box"))
             .writes("f sub/g a sub/b gone")
-        // What lies in the container's own root is mounted nowhere else, and has no name.
-            .incomplete("mount_namespace")
+            // What lies in the container's own root goes with it.
             .tracepoint(strings()),
         Row::program("another_root_inside_the_repository", "jail jail")
             .given("jail/d/gone jail/link->/d")
