@@ -58,6 +58,11 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    /// Whether the machine's processors are a program of another one.
+    pub(crate) fn is_emulated(&self) -> bool {
+        self.cell != Cell::Native
+    }
+
     /// An unknown word is an error that shows the known ones.
     pub(crate) fn read() -> Result<Self, String> {
         let text = |name: &str| match env::var(name) {

@@ -74,8 +74,7 @@ impl Suite {
         {
             return Ok(());
         }
-        let set = self.environment.probe_set;
-        judge::judge(row, &self.service, set, self.environment.ledgers.as_deref())?;
+        judge::judge(row, &self.service, &self.environment)?;
         Ok(())
     }
 }
