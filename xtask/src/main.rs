@@ -13,6 +13,7 @@ mod test;
 #[path = "../../capgate-daemon/build/toolchain.rs"]
 mod toolchain;
 mod vm;
+mod witness;
 mod workspace;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
@@ -68,6 +69,11 @@ enum Task {
         /// An empty directory for its files.
         dir: PathBuf,
     },
+    /// Run real test suites as jobs and compare what capgate tells with what strace and the file system tell. Needs root.
+    Witness {
+        /// Only these suites, by name. Without any, all of them, and docs/witnesses.md is written.
+        only: Vec<String>,
+    },
     /// Build, then copy binaries, unit and configuration to where a service has them.
     Install {
         /// Install below this directory, for a package, and touch nothing else.
@@ -86,6 +92,7 @@ fn main() -> ExitCode {
         Task::Bench { only } => succeed(bench::measure(&only)),
         Task::Suites { only } => succeed(suites::measure(&only)),
         Task::Load { kind, count, dir } => succeed(load::run(kind, count, &dir)),
+        Task::Witness { only } => witness::compare(&only),
         Task::Install { root } => succeed(install::service(&root)),
     };
     done.unwrap_or_else(|e| {

@@ -57,9 +57,14 @@ impl Recorder {
             dir: dir.to_owned(),
         };
         this.wait_until("capgated listens", |this| {
-            Ok(this.dir.join("socket").exists())
+            Ok(this.socket().exists())
         })?;
         Ok(this)
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
     }
 
     /// A command of `capgate run` for this daemon, to which the job's words are to be added.
@@ -67,7 +72,7 @@ impl Recorder {
         let mut command = Command::new(binary("capgate"));
         command
             .args(["run", "--record", "--socket"])
-            .arg(self.dir.join("socket"));
+            .arg(self.socket());
         // The directory of the bench, not a repository around it.
         command
             .arg("--root")

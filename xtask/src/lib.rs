@@ -1,0 +1,3 @@
+//! What the project's tasks share with its tests.
+
+pub mod witnesses;
