@@ -90,8 +90,8 @@ pub(crate) fn compare(only: &[String]) -> Result<ExitCode> {
         );
     }
     let chosen = chosen(only)?;
-    packages::ensure(&PACKAGES)?;
     build::binaries()?;
+    packages::ensure(&PACKAGES)?;
     // Where the jobs' user gets to, wherever the workspace is.
     let dir = tempfile::tempdir().context("cannot make a directory for the daemon")?;
     job::install_client(dir.path())?;

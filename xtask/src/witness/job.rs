@@ -260,8 +260,9 @@ fn tail(text: &str) -> &str {
     text.get(start..).unwrap_or(text)
 }
 
-/// The running kernel's release.
+/// The running kernel's version, without what its builder added.
 fn kernel() -> Result<String> {
     let uname = nix::sys::utsname::uname().context("cannot ask for the kernel's release")?;
-    Ok(uname.release().to_string_lossy().into_owned())
+    let release = uname.release().to_string_lossy();
+    Ok(release.split('-').next().unwrap_or_default().to_owned())
 }

@@ -141,28 +141,28 @@ impl Story {
             return Ok(());
         }
         match &*call.name {
-            "open" => self.opened(call, Self::from_here, argument(call, 1)?),
-            "openat" => self.opened(call, Self::from_base, argument(call, 2)?),
-            "openat2" => self.opened(call, Self::from_base, flags_in(argument(call, 2)?)?),
-            "creat" => self.opened(call, Self::from_here, "O_WRONLY|O_CREAT|O_TRUNC"),
-            "rename" => self.renamed(call, Self::from_here, [0, 1]),
-            "renameat" => self.renamed(call, Self::from_base, [0, 2]),
+            "open" => self.opened(call, Self::name_here, argument(call, 1)?),
+            "openat" => self.opened(call, Self::name_at, argument(call, 2)?),
+            "openat2" => self.opened(call, Self::name_at, flags_in(argument(call, 2)?)?),
+            "creat" => self.opened(call, Self::name_here, "O_WRONLY|O_CREAT|O_TRUNC"),
+            "rename" => self.renamed(call, Self::name_here, [0, 1]),
+            "renameat" => self.renamed(call, Self::name_at, [0, 2]),
             "renameat2" if argument(call, 4)?.contains("EXCHANGE") => Err("an exchange".into()),
-            "renameat2" => self.renamed(call, Self::from_base, [0, 2]),
-            "unlink" => self.removed(call, self.from_here(call, 0)?),
-            "rmdir" => self.removed_directory(self.from_here(call, 0)?),
+            "renameat2" => self.renamed(call, Self::name_at, [0, 2]),
+            "unlink" => self.removed(call, self.name_here(call, 0)?),
+            "rmdir" => self.removed_directory(self.name_here(call, 0)?),
             "unlinkat" if argument(call, 2)?.contains("AT_REMOVEDIR") => {
-                self.removed_directory(self.from_base(call, 0)?)
+                self.removed_directory(self.name_at(call, 0)?)
             }
-            "unlinkat" => self.removed(call, self.from_base(call, 0)?),
-            "mkdir" => self.made_directory(self.from_here(call, 0)?),
-            "mkdirat" => self.made_directory(self.from_base(call, 0)?),
-            "link" => self.linked(call, self.from_here(call, 0)?, self.from_here(call, 1)?),
-            "linkat" => self.linked(call, self.from_base(call, 0)?, self.from_base(call, 2)?),
-            "symlink" => self.made(call, self.from_here(call, 1)?, Kind::Link(text(call, 0)?)),
-            "symlinkat" => self.made(call, self.from_base(call, 1)?, Kind::Link(text(call, 0)?)),
-            "mknod" => self.made(call, self.from_here(call, 0)?, Kind::File),
-            "mknodat" => self.made(call, self.from_base(call, 0)?, Kind::File),
+            "unlinkat" => self.removed(call, self.name_at(call, 0)?),
+            "mkdir" => self.made_directory(self.name_here(call, 0)?),
+            "mkdirat" => self.made_directory(self.name_at(call, 0)?),
+            "link" => self.linked(call, &self.name_here(call, 0)?, self.name_here(call, 1)?),
+            "linkat" => self.linked(call, &self.name_at(call, 0)?, self.name_at(call, 2)?),
+            "symlink" => self.made(call, self.name_here(call, 1)?, Kind::Link(text(call, 0)?)),
+            "symlinkat" => self.made(call, self.name_at(call, 1)?, Kind::Link(text(call, 0)?)),
+            "mknod" => self.made(call, self.name_here(call, 0)?, Kind::File),
+            "mknodat" => self.made(call, self.name_at(call, 0)?, Kind::File),
             "truncate" => {
                 let name = self
                     .tree
@@ -170,8 +170,8 @@ impl Story {
                 self.made(call, name, Kind::File)
             }
             "bind" => self.bound(call),
-            "execve" => self.executed(&self.from_here(call, 0)?),
-            "execveat" => self.executed(&self.from_base(call, 0)?),
+            "execve" => self.executed(&self.name_here(call, 0)?),
+            "execveat" => self.executed(&self.name_at(call, 0)?),
             "chdir" => {
                 let to = self
                     .tree
@@ -191,13 +191,13 @@ impl Story {
     }
 
     /// The name in an argument, seen from the working directory.
-    fn from_here(&self, call: &Call, index: usize) -> Result<PathBuf, String> {
+    fn name_here(&self, call: &Call, index: usize) -> Result<PathBuf, String> {
         self.tree
             .resolve(self.place(call.tid)?, &text(call, index)?, false)
     }
 
     /// The name in the argument after one that says where it is seen from.
-    fn from_base(&self, call: &Call, index: usize) -> Result<PathBuf, String> {
+    fn name_at(&self, call: &Call, index: usize) -> Result<PathBuf, String> {
         let base = argument(call, index)?;
         let name = text(call, index + 1)?;
         if name.is_absolute() {
@@ -273,8 +273,8 @@ impl Story {
         Ok(())
     }
 
-    fn linked(&mut self, call: &Call, from: PathBuf, to: PathBuf) -> Result<(), String> {
-        let kind = self.tree.kind(&from).unwrap_or(Kind::File);
+    fn linked(&mut self, call: &Call, from: &Path, to: PathBuf) -> Result<(), String> {
+        let kind = self.tree.kind(from).unwrap_or(Kind::File);
         self.made(call, to, kind)
     }
 
