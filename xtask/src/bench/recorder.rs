@@ -56,9 +56,7 @@ impl Recorder {
             daemon,
             dir: dir.to_owned(),
         };
-        this.wait_until("capgated listens", |this| {
-            Ok(this.socket().exists())
-        })?;
+        this.wait_until("capgated listens", |this| Ok(this.socket().exists()))?;
         Ok(this)
     }
 
