@@ -132,12 +132,12 @@ pub(crate) fn run(
         let _kept = place.dir.keep();
     }
     let (row, judgement) = outcome?;
-    for (what, lines) in [
+    for (what, entries) in [
         ("missed", &judgement.missed),
         ("invented", &judgement.invented),
     ] {
-        for line in lines {
-            eprintln!("xtask: {}: {what} {line}", suite.name);
+        for (entry, reason) in entries {
+            eprintln!("xtask: {}: {what} {entry}: {reason}", suite.name);
         }
     }
     Ok(row)

@@ -1,7 +1,7 @@
 //! What capgate told of a job, compared with what the witnesses saw. Pure: whichever probe set recorded it, and whatever suite it was.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -51,13 +51,23 @@ pub struct Seen<'a> {
     pub after: &'a Walk,
 }
 
-/// Where they disagree: an entry and a reason each.
+/// Where they disagree: entries, each with the first reason.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// What a witness saw and capgate does not tell, or does not count although it does count.
-    pub missed: BTreeSet<String>,
+    pub missed: BTreeMap<String, &'static str>,
     /// What capgate tells and no witness saw, or counts although it does not count.
-    pub invented: BTreeSet<String>,
+    pub invented: BTreeMap<String, &'static str>,
+}
+
+impl Judgement {
+    fn miss(&mut self, entry: &str, reason: &'static str) {
+        self.missed.entry(entry.to_owned()).or_insert(reason);
+    }
+
+    fn invent(&mut self, entry: &str, reason: &'static str) {
+        self.invented.entry(entry.to_owned()).or_insert(reason);
+    }
 }
 
 /// Compares them.
@@ -76,12 +86,10 @@ pub fn judge(forms: &Forms, seen: Seen<'_>, told: &Told) -> Result<Judgement, St
     told_as_transient(&names, seen, told, &mut judgement)?;
     let programs = names.entries(&seen.story.programs)?;
     for program in programs.difference(&told.programs) {
-        judgement.missed.insert(format!("{program}: was run"));
+        judgement.miss(program, "was run");
     }
     for program in told.programs.difference(&programs) {
-        judgement
-            .invented
-            .insert(format!("{program}: was not run, by strace"));
+        judgement.invent(program, "was not run, by strace");
     }
     Ok(judgement)
 }
@@ -141,9 +149,7 @@ fn seen_by_strace(
                     .anything_beside(path)?
                     .is_some_and(|some| told.written.contains(&some));
         if !is_told {
-            judgement
-                .missed
-                .insert(format!("{}: strace saw it", form.entry));
+            judgement.miss(&form.entry, "strace saw it");
         }
     }
     Ok(())
@@ -167,17 +173,13 @@ fn seen_by_walk(
                     .anything_beside(path)?
                     .is_some_and(|some| told.written.contains(&some));
         if !counts {
-            judgement
-                .missed
-                .insert(format!("{}: the file system is not as it was", form.entry));
+            judgement.miss(&form.entry, "the file system is not as it was");
         }
     }
     for path in &changes.directories {
         let directory = names.form(path)?.directory();
         if !told.written.contains(&directory) && !names.lies_in_told_directory(path, told)? {
-            judgement
-                .missed
-                .insert(format!("{directory}: the directory went"));
+            judgement.miss(&directory, "the directory went");
         }
     }
     Ok(())
@@ -215,13 +217,9 @@ fn told_as_written(
             files.contains(entry) || some.contains(entry)
         };
         if !was_seen {
-            judgement
-                .invented
-                .insert(format!("{entry}: no witness saw it"));
+            judgement.invent(entry, "no witness saw it");
         } else if came_and_went.contains(entry) {
-            judgement
-                .invented
-                .insert(format!("{entry}: neither was nor is there"));
+            judgement.invent(entry, "neither was nor is there");
         }
     }
     Ok(())
@@ -236,16 +234,15 @@ fn told_as_transient(
 ) -> Result<(), String> {
     let files = names.entries(seen.story.files.keys())?;
     for entry in told.transient.difference(&files) {
-        judgement
-            .invented
-            .insert(format!("{entry}: no witness saw it come and go"));
+        judgement.invent(entry, "no witness saw it come and go");
     }
-    for (walk, when) in [(seen.before, "was there before"), (seen.after, "is there")] {
+    for (walk, reason) in [
+        (seen.before, "told as transient, and was there before"),
+        (seen.after, "told as transient, and is there"),
+    ] {
         let there = walk.names.keys().filter(|path| walk.has_file(path));
         for entry in told.transient.intersection(&names.entries(there)?) {
-            judgement
-                .missed
-                .insert(format!("{entry}: told as transient, and {when}"));
+            judgement.miss(entry, reason);
         }
     }
     Ok(())
