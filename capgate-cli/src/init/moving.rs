@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Directories that tools keep for themselves and fill as they see fit. Where names in one moved, all of it is covered.
-const CACHES: [&str; 15] = [
+const CACHES: [&str; 14] = [
     ".ccache",
     ".hypothesis",
     ".mypy_cache",
@@ -28,7 +28,6 @@ const CACHES: [&str; 15] = [
     "go-build",
     "incremental",
     "node_modules/.cache",
-    "pip",
 ];
 /// The one among them that every package has.
 const EVERYWHERE: &str = "__pycache__";
@@ -43,7 +42,7 @@ pub(crate) enum Why {
     /// The names are others in each run.
     Moved,
     /// Some runs had them and others had not; the numbers of those that had, from 1.
-    Some(Vec<usize>),
+    OnlyIn(Vec<usize>),
     /// A tool's own directory.
     Cache,
     /// They will be others.
@@ -231,7 +230,7 @@ fn movers(moved: &[&String], runs: &[Names]) -> Vec<(String, Why)> {
             if at + 1 == parts.len() {
                 // All of its parts are in every run: a directory that some removed, say, and all wrote into.
                 let had = (1..=runs.len()).filter(|run| runs[run - 1].contains(*name));
-                globs.push((literal(name), Why::Some(had.collect())));
+                globs.push((literal(name), Why::OnlyIn(had.collect())));
             }
             directory = format!("{path}/");
         }
@@ -297,7 +296,7 @@ fn kinds(directory: &str, movers: &Movers<'_>) -> Vec<(String, Why)> {
         .into_iter()
         .map(|(part, (had, below))| {
             let runs = had.iter().map(|run| run + 1).collect();
-            (whole(directory, &literal(part), *below), Why::Some(runs))
+            (whole(directory, &literal(part), *below), Why::OnlyIn(runs))
         })
         .collect();
     globs.extend(some);

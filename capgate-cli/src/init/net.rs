@@ -1,6 +1,6 @@
 //! Patterns for destinations that were seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use capgate_common::{
     address::{Host, NetEntry},
@@ -24,12 +24,12 @@ pub(crate) struct Seen {
 pub(crate) fn patterns(runs: &[&BTreeSet<String>]) -> Seen {
     let all: BTreeSet<&String> = runs.iter().copied().flatten().collect();
     let mut seen = Seen::default();
-    let mut moving: BTreeMap<String, ()> = BTreeMap::new();
+    let mut moving: BTreeSet<String> = BTreeSet::new();
     for entry in all {
         let moved = runs.iter().any(|run| !run.contains(entry));
         match entry.parse() {
             Ok(NetEntry::Inet { host, port }) if moved && EPHEMERAL.contains(&port) => {
-                moving.insert(range(&host), ());
+                moving.insert(range(&host));
             }
             _ => match netpattern::permitting(entry) {
                 Some(pattern) => seen.patterns.push(pattern.text().to_owned()),
@@ -37,7 +37,7 @@ pub(crate) fn patterns(runs: &[&BTreeSet<String>]) -> Seen {
             },
         }
     }
-    seen.patterns.extend(moving.into_keys());
+    seen.patterns.extend(moving);
     seen.patterns.sort();
     seen
 }

@@ -115,7 +115,7 @@ fn why(pattern: &Proposed, runs: usize) -> String {
         Why::Moved => "others in each run".to_owned(),
         Why::Cache => "a tool's own directory, filled differently".to_owned(),
         Why::Looks(look) => look.phrase().to_owned(),
-        Why::Some(had) => {
+        Why::OnlyIn(had) => {
             let had: Vec<String> = had.iter().map(ToString::to_string).collect();
             format!("only in run {} of {runs}", had.join(", "))
         }

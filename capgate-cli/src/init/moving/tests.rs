@@ -126,7 +126,10 @@ fn names_that_only_some_runs_have_are_named() {
     check(&[&["a", "[odd]*"], &["a"]], &["[[]odd[]][*]"]);
     let runs = [&["a"][..], &["a", "b"], &["a"]]
         .map(|run| run.iter().map(|it| (*it).to_owned()).collect());
-    assert_eq!(propose(&runs, &host()).patterns[0].why, Why::Some(vec![2]));
+    assert_eq!(
+        propose(&runs, &host()).patterns[0].why,
+        Why::OnlyIn(vec![2])
+    );
 }
 
 #[test]
