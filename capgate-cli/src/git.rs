@@ -371,6 +371,9 @@ fn or_head(side: &str) -> &str {
 /// How to get a commit that is not here.
 fn fetch_hint(reference: &str, shallow: bool) -> String {
     let shown = harmless(reference);
+    if reference == "HEAD" {
+        return "commit something first".to_owned();
+    }
     if reference.contains(['^', '~', '@']) {
         return if shallow {
             "fetch more of its history with git fetch --deepen=1, or all with git fetch --unshallow"

@@ -511,6 +511,16 @@ fn what_git_ignores_is_read_from_the_commit() {
     assert_eq!(below.status.code(), Some(0), "{}", text(&below.stderr));
     assert_eq!(stand.daemon.last_start().commit_rules.unwrap().root, "sub");
 
+    // Which has to be there.
+    let unborn = Repository::init(&stand.outside("unborn"));
+    unborn.write(CONTRACT, &asking);
+    let mut there = stand.run(&["true"]);
+    fails(
+        there.current_dir(unborn.path("")),
+        125,
+        &["`HEAD`", "commit something first"],
+    );
+
     // And not at all where the contract does not ask.
     repository.write(CONTRACT, EMPTY);
     repository.commit("no longer");
