@@ -56,7 +56,7 @@ enum Task {
     },
     /// Hold real test suites to contracts that `capgate init` wrote, and write docs/digests.md. Needs root and the package registries.
     Suites {
-        /// Only suites whose names begin so; prints the table instead of writing the page.
+        /// Only suites whose names begin so; the others' rows stay as they are.
         only: Vec<String>,
     },
     /// Call one thing in a loop and print nanoseconds per call: a part of `bench`.

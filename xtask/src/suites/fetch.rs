@@ -22,7 +22,7 @@ pub(crate) enum Source {
     Npm(&'static str),
 }
 
-/// The test runner of the Python suites.
+/// The test runner of the Python suites that do not name one of their own.
 const PYTEST: &str = "pytest==9.2.0";
 /// The system's own interpreter, which every user can execute.
 const PYTHON: &str = "/usr/bin/python3";
@@ -54,8 +54,10 @@ fn fetch(into: &Path, suite: &str, source: &Source) -> Result<()> {
             let archive = source_distribution(into, name, version)?;
             unpack(into, &archive, suite)?;
             // The project too: its tests ask for its own installed metadata. Compiled already, since that is not the suite's doing.
-            let install = ["install", "--target", SITE, "--compile", &archive, PYTEST];
-            pip(into, &[&install, *needs].concat())
+            let own = needs.iter().any(|need| need.starts_with("pytest=="));
+            let runner: &[&str] = if own { &[] } else { &[PYTEST] };
+            let install = ["install", "--target", SITE, "--compile", &archive];
+            pip(into, &[&install, runner, *needs].concat())
         }
         Source::Tree(below) => {
             let archive = source_distribution(into, name, version)?;
@@ -136,21 +138,24 @@ fn package(into: &Path, name: &str, version: &str) -> Result<()> {
     fs::rename(into.join("vendor").join(name), &source).context("cannot move the crate")?;
     let path = source.join("Cargo.toml");
     let manifest = fs::read_to_string(&path).context("cannot read the crate's manifest")?;
-    let mut needed = true;
-    let lines = manifest.lines().filter(|line| {
-        if line.starts_with('[') {
-            needed = !["[dev-dependencies", "[[bench", "[[test", "[[example"]
-                .iter()
-                .any(|start| line.starts_with(start));
-        }
-        needed
-    });
-    let manifest: String = lines.map(|line| format!("{line}\n")).collect();
-    fs::write(&path, manifest + "\n[workspace]\n").context("cannot write the crate's manifest")?;
-    for made_elsewhere in ["Cargo.lock", ".cargo-checksum.json"] {
-        // Not every package has one.
-        let _ = fs::remove_file(source.join(made_elsewhere));
+    let edition = manifest.lines().find(|line| line.starts_with("edition"));
+    // Neither what its other tests and benches need nor what is optional: the suite runs without a registry.
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nversion = \"{version}\"\n{}\n[workspace]\n",
+        edition.unwrap_or_default()
+    );
+    for other in [
+        "benches",
+        "tests",
+        "examples",
+        "Cargo.lock",
+        ".cargo-checksum.json",
+    ] {
+        let other = source.join(other);
+        // Not every package has each.
+        let _ = fs::remove_file(&other).or_else(|_| fs::remove_dir_all(&other));
     }
+    fs::write(&path, manifest).context("cannot write the crate's manifest")?;
     cargo(&source, &["generate-lockfile", "--quiet"])
 }
 

@@ -1,8 +1,8 @@
 //! The page with the suites' digests.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
-use super::{INIT_RUNS, Row};
+use super::{INIT_RUNS, Row, SUITES};
 
 const HEAD: &str = "# Digests of real suites
 
@@ -14,61 +14,85 @@ times: in two directories, by two users, with a cold and a warm cache each. One 
 |---|---|---|---|---|---|---|
 ";
 
-/// The page.
-pub(crate) fn page(rows: &[Row]) -> String {
-    let mut page = HEAD.replace("RUNS", INIT_RUNS);
-    for row in rows {
-        let digests: Vec<&str> = row
-            .digests
+/// The page with one row more, or another one in its place; the others are those of the old page. In the order of the suites.
+pub(crate) fn page(old: &str, row: &Row) -> String {
+    let name = |line: &str| -> Option<String> {
+        let name = line.strip_prefix("| ")?.split(' ').next()?;
+        SUITES
             .iter()
-            .map(|it| it.get(..12).unwrap_or(it))
-            .collect();
-        let patterns: Vec<String> = row
-            .patterns
-            .iter()
-            .map(|it| format!("`{}`", it.replace('|', "\\|")))
-            .collect();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            page,
-            "| {} | `{}` | {} | {} | {} | {} | {} of {} |",
-            row.name,
-            row.script.replace('|', "\\|"),
-            digests.join(", "),
-            row.names,
-            if patterns.is_empty() {
-                "none".to_owned()
-            } else {
-                patterns.join(" ")
-            },
-            row.transient,
-            row.kept,
-            row.runs
-        );
-    }
-    page
+            .any(|suite| suite.name == name)
+            .then(|| name.to_owned())
+    };
+    let kept = old
+        .lines()
+        .filter_map(|line| Some((name(line)?, format!("{line}\n"))));
+    let mut lines: BTreeMap<String, String> = kept.collect();
+    lines.insert(row.name.to_owned(), line(row));
+    let lines = SUITES.iter().filter_map(|suite| lines.remove(suite.name));
+    HEAD.replace("RUNS", INIT_RUNS) + &lines.collect::<String>()
+}
+
+fn line(row: &Row) -> String {
+    let digests: Vec<&str> = row
+        .digests
+        .iter()
+        .map(|it| it.get(..12).unwrap_or(it))
+        .collect();
+    let patterns: Vec<String> = row
+        .patterns
+        .iter()
+        .map(|it| format!("`{}`", it.replace('|', "\\|")))
+        .collect();
+    format!(
+        "| {} | `{}` | {} | {} | {} | {} | {} of {} |\n",
+        row.name,
+        row.script.replace('|', "\\|"),
+        digests.join(", "),
+        row.names,
+        if patterns.is_empty() {
+            "none".to_owned()
+        } else {
+            patterns.join(" ")
+        },
+        row.transient,
+        row.kept,
+        row.runs
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Row, page};
 
-    #[test]
-    fn a_row_tells_all() {
-        let page = page(&[Row {
-            name: "x-1",
+    fn row(name: &'static str, names: usize) -> Row {
+        Row {
+            name,
             script: "a | b",
             digests: vec!["0123456789abcdef".to_owned()],
-            names: 2,
+            names,
             patterns: vec!["**/c/**".to_owned()],
             transient: 3,
             kept: 8,
             runs: 8,
-        }]);
+        }
+    }
+
+    #[test]
+    fn rows_come_one_by_one_and_stand_in_order() {
+        let first = page("", &row("pluggy-1.7.0", 2));
+        let line = "| pluggy-1.7.0 | `a \\| b` | 0123456789ab | 2 | `**/c/**` | 3 | 8 of 8 |\n";
+        assert!(first.ends_with(&format!("|---|\n{line}")), "{first}");
+        assert!(first.contains("init --runs 3"), "{first}");
+        let both = page(&first, &row("attrs-26.1.0", 1));
         assert!(
-            page.ends_with("| x-1 | `a \\| b` | 0123456789ab | 2 | `**/c/**` | 3 | 8 of 8 |\n"),
-            "{page}"
+            both.ends_with(line) && both.contains("| attrs-26.1.0 |"),
+            "{both}"
         );
-        assert!(page.contains("init --runs 3"), "{page}");
+        assert_eq!(page(&both, &row("pluggy-1.7.0", 2)), both);
+        let changed = page(&both, &row("pluggy-1.7.0", 4));
+        assert!(
+            changed.contains("| 4 |") && !changed.contains("| 2 |"),
+            "{changed}"
+        );
     }
 }
