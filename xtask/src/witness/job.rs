@@ -165,7 +165,8 @@ fn attend(
         .arg(STRACE)
         .args(strace::OPTIONS)
         .arg(&log)
-        .args(["sh", "-c", suite.script])
+        // The caller's mask would be the job's.
+        .args(["sh", "-c", &format!("umask 022\n{}", suite.script)])
         .current_dir(place.root()?)
         .uid(UID)
         .gid(GID)
