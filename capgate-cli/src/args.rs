@@ -136,7 +136,7 @@ pub(crate) struct Recorder {
     #[arg(long, conflicts_with = "socket")]
     pub(crate) local: bool,
     /// Force a probe set of the private daemon
-    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word()])]
+    #[arg(long, value_name = "SET", requires = "local", value_parser = [ledger::ProbeSet::Tracepoint.word(), ledger::ProbeSet::Fentry.word()])]
     pub(crate) probe_set: Option<String>,
     /// Which daemon.
     #[command(flatten)]
