@@ -345,8 +345,9 @@ fn an_interactive_shell_in_the_job_has_its_own_job_control() {
     terminal.type_in("\x1a");
     terminal.expect("Stopped");
     terminal.expect("inner> ");
-    // A key at its prompt ends nothing.
+    // A key at its prompt ends nothing. A shell that has written its prompt and does not read yet shows no new one for it alone.
     terminal.type_in("\x03");
+    terminal.type_in("\n");
     terminal.expect("inner> ");
     terminal.type_in("fg\n");
     terminal.expect("go on\r\n");

@@ -32,13 +32,14 @@ fn a_running_job_is_followed_from_its_backlog_to_its_end() {
     assert_eq!(client.line(), "ready");
     let mut human = Watched::start(&mut tail(&service, &[]));
     let mut json = Watched::start(&mut tail(&service, &["--json", "--kind", "file"]));
+    while !human.line().contains("first") {}
+    let line = json.line();
+    assert!(line.contains(r#""subject":"first""#), "{line}");
+    // What came before is backlog now, for everybody.
     let mut fresh = Watched::start(&mut tail(
         &service,
         &["--json", "--kind", "file", "--no-backlog"],
     ));
-    while !human.line().contains("first") {}
-    let line = json.line();
-    assert!(line.contains(r#""subject":"first""#), "{line}");
     assert!(service.ask(&["ps"]).contains("watched"));
     // Whoever wants no backlog has to be there before it goes on.
     let mut last = String::new();
