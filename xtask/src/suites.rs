@@ -24,7 +24,7 @@ use crate::{
 /// packages bring one along.
 const PACKAGES: [Package; 7] = [
     Package {
-        name: "cargo",
+        name: "cargo-web",
         provides: "/usr/bin/cargo",
         why: "builds the crates, for every user",
     },
