@@ -148,8 +148,12 @@ impl Output {
         };
         let kind = match SFlag::from_bits_truncate(old.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFREG | SFlag::S_IFLNK => {
-                return unistd::unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir)
-                    .map_err(|cause| self.old(cause));
+                let removed = unistd::unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
+                return match removed {
+                    // Another client that writes the same file was faster.
+                    Err(Errno::ENOENT) | Ok(()) => Ok(()),
+                    Err(cause) => Err(self.old(cause)),
+                };
             }
             SFlag::S_IFDIR => "a directory",
             SFlag::S_IFIFO => "a fifo",
