@@ -1,10 +1,7 @@
 //! Programs that start.
 
 use capgate_common::{
-    event::{
-        EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named,
-        PATH_FAULT, Walked,
-    },
+    event::{EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named},
     limits::ARGV_CAP,
 };
 
@@ -12,6 +9,7 @@ use crate::{
     emit,
     kernel::{self, Address, offset},
     name::cwd_or_root,
+    path::FAULT,
     record::{Draft, Exec, Owner},
     scope,
 };
@@ -84,10 +82,7 @@ fn try_exec(slot: u32, was: u32, program: Address) -> Option<()> {
     let exe = draft.walk(file.at(offset!(file_f_path)));
     let base = match cwd_or_root(filename.read::<u8>(0)?) {
         Some(path) => draft.walk(path),
-        None => Walked {
-            len: 0,
-            flags: PATH_FAULT,
-        },
+        None => FAULT,
     };
     let (len, flags) = draft.kernel_string(filename.0);
     let mut how = if interpreter == filename {

@@ -9,7 +9,7 @@ use capgate_common::event::{
 use crate::{
     arch::class,
     emit,
-    kernel::{self, Address, Typed, file_of, offset},
+    kernel::{self, Address, Typed, file_of, mount_of, offset},
     process,
     record::{Draft, Owner, Syscall},
     regs::Regs,
@@ -79,7 +79,7 @@ pub fn opening<O: Owner>(file: Typed) {
 #[inline(always)]
 fn is_of_a_layer(file: Address) -> Option<bool> {
     let [mount, dentry] = file.read::<[Address; 2]>(offset!(file_f_path))?;
-    let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+    let mount = mount_of(mount);
     let namespace: Address = mount.read(offset!(mount_mnt_ns))?;
     let inode: Address = dentry.read(offset!(dentry_d_inode))?;
     Some(namespace.is_error() || inode != file.read::<Address>(offset!(file_f_inode))?)

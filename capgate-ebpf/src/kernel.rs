@@ -118,6 +118,12 @@ pub fn current() -> Address {
     Address(unsafe { bpf_get_current_task() } as u64)
 }
 
+/// The `struct mount` around a `struct vfsmount`.
+#[inline(always)]
+pub fn mount_of(vfsmount: Address) -> Address {
+    Address(vfsmount.0.wrapping_sub(offset!(mount_mnt) as u64))
+}
+
 /// A kernel pointer whose type the verifier knows, from BTF: loads through it are plain instructions, several
 /// times cheaper than a helper. A load from a bad address gives 0 (the kernel's exception table sees to it).
 #[derive(Clone, Copy)]

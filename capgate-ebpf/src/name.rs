@@ -7,13 +7,14 @@
 use capgate_common::event::{
     DoneRecord, KIND_DONE, KIND_NAME, NAME_ATTEMPT, NAME_CHMOD, NAME_CHOWN, NAME_LINK, NAME_MKDIR,
     NAME_MKNOD, NAME_RENAME, NAME_RMDIR, NAME_SYMLINK, NAME_TRUNCATE, NAME_UNLINK, NAME_XATTR,
-    NameRecord, Named, PATH_FAULT, PATH_TRUNCATED, Walked,
+    NameRecord, Named, PATH_TRUNCATED, Walked,
 };
 
 use crate::{
     arch::class,
     emit,
     kernel::{self, Address, Typed, file_of, offset},
+    path::FAULT,
     record::{Draft, Owner, Syscall},
     regs::Regs,
     scope,
@@ -139,10 +140,7 @@ fn name<O: Owner, T>(draft: &mut Draft<O, T>, dir: i32, string: u64) -> Named {
     let start = kernel::user::<u8>(string).unwrap_or(0);
     let base = match base_of(dir, start) {
         Some(path) => draft.walk(path),
-        None => Walked {
-            len: 0,
-            flags: PATH_FAULT,
-        },
+        None => FAULT,
     };
     let (len, flags) = draft.user_string(string);
     Named { base, len, flags }

@@ -15,7 +15,7 @@ use capgate_common::{
 };
 
 use crate::{
-    kernel::{Address, offset},
+    kernel::{Address, mount_of, offset},
     record::{Draft, LAST, Owner, Scratch},
     root,
 };
@@ -182,7 +182,8 @@ fn device(scratch: &mut Scratch) -> Option<i64> {
     Some(STOP)
 }
 
-const FAULT: Walked = Walked {
+/// A path that could not be read.
+pub const FAULT: Walked = Walked {
     len: 0,
     flags: PATH_FAULT,
 };
@@ -208,7 +209,7 @@ impl<O: Owner, T> Draft<O, T> {
     fn try_walk_in(&mut self, mount: Address, dentry: Address) -> Option<Walked> {
         let mount_root = mount.follow(offset!(vfsmount_mnt_root))?;
         let hashed = dentry == mount_root || dentry.read::<u64>(offset!(dentry_d_pprev))? != 0;
-        let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+        let mount = mount_of(mount);
         self.walk_from(mount, mount_root, dentry, hashed)
     }
 

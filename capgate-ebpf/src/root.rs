@@ -9,7 +9,7 @@ use capgate_common::{
     limits::{MAX_JOBS, MAX_MOUNTS},
 };
 
-use crate::kernel::{Address, file_of, offset};
+use crate::kernel::{Address, file_of, mount_of, offset};
 
 #[btf_map]
 static ROOTS: Array<Root, { MAX_JOBS as usize }> = Array::new();
@@ -37,7 +37,7 @@ pub fn of(slot: u32) -> Option<Root> {
 pub fn adopt(slot: u32, root: u32, slash: u32) -> Option<()> {
     let dentry = file_of(root)?.follow(offset!(file_f_path) + offset!(path_dentry))?;
     let mount = file_of(slash)?.follow(offset!(file_f_path) + offset!(path_mnt))?;
-    let mount = Address(mount.0.wrapping_sub(offset!(mount_mnt) as u64));
+    let mount = mount_of(mount);
     let namespace = mount.follow(offset!(mount_mnt_ns))?;
     let place = ROOTS.get_ptr_mut(slot)?;
     // SAFETY: the pointer comes from a successful lookup; no task is in the job yet.

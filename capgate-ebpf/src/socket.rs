@@ -13,6 +13,7 @@ use crate::{
     file::MessageHeader,
     kernel::{self, Address, Sock, offset},
     name::cwd_or_root,
+    path::FAULT,
     record::{Draft, Owner, Syscall},
     regs::Regs,
     scope,
@@ -374,10 +375,7 @@ fn try_unix_peer<O: Owner>(
     } else {
         match cwd_or_root(start) {
             Some(path) => draft.walk(path),
-            None => Walked {
-                len: 0,
-                flags: PATH_FAULT,
-            },
+            None => FAULT,
         }
     };
     let (len, flags) = match address.append(&mut draft, 2) {

@@ -259,6 +259,12 @@ fn attribute(ctx: &FExitContext) {
 
 // Sockets.
 
+/// The address of bind and connect, copied in: their second and third arguments.
+#[inline(always)]
+fn address(ctx: &FExitContext) -> Given {
+    Given::in_kernel_memory(pointer!(ctx, 1), ctx.arg::<u64>(2) & 0xffff_ffff)
+}
+
 /// Kernel: `int security_socket_post_create(struct socket *sock, int family, int type, int protocol, int kern)`.
 #[fentry(function = "security_socket_post_create")]
 pub fn socket_create(ctx: FEntryContext) -> i32 {
@@ -275,7 +281,7 @@ pub fn socket_create(ctx: FEntryContext) -> i32 {
 #[fexit(function = "security_socket_connect")]
 pub fn socket_connect(ctx: FExitContext) -> i32 {
     if let Some(sock) = socket::of(pointer!(ctx, 0)) {
-        let given = Given::in_kernel_memory(pointer!(ctx, 1), ctx.arg::<u64>(2) & 0xffff_ffff);
+        let given = address(&ctx);
         let ret = i64::from(returned(&ctx));
         if ret != 0 {
             socket::unix_tried::<Pool>(sock, ret, given, true);
@@ -291,7 +297,7 @@ pub fn socket_bind(ctx: FExitContext) -> i32 {
     if returned(&ctx) == 0
         && let Some(sock) = socket::of(pointer!(ctx, 0))
     {
-        let given = Given::in_kernel_memory(pointer!(ctx, 1), ctx.arg::<u64>(2) & 0xffff_ffff);
+        let given = address(&ctx);
         socket::used::<Pool>(sock, SOCKET_BIND, 0, given);
     }
     0
@@ -325,7 +331,7 @@ pub fn unix_dgram_connect(ctx: FExitContext) -> i32 {
 #[inline(always)]
 fn unix_connected(ctx: &FExitContext) {
     if let Some(sock) = socket::of(pointer!(ctx, 0)) {
-        let given = Given::in_kernel_memory(pointer!(ctx, 1), ctx.arg::<u64>(2) & 0xffff_ffff);
+        let given = address(ctx);
         socket::unix_tried::<Pool>(sock, i64::from(returned(ctx)), given, true);
     }
 }
