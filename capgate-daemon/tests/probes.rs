@@ -5,6 +5,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/hierarchy.rs"]
+mod hierarchy;
+
 use std::{
     fs,
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
@@ -19,17 +22,7 @@ use capgate_daemon::{
     event::{Event, Fact, InetOp, Membership, Named, Top},
     probes::{At, ProbeChoice, Probes},
 };
-
-/// Where cgroup2 is mounted.
-fn cgroup_root() -> PathBuf {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    mounts
-        .lines()
-        .find(|line| line.contains(" - cgroup2 "))
-        .and_then(|line| line.split(' ').nth(4))
-        .map(PathBuf::from)
-        .unwrap()
-}
+use hierarchy::cgroup_root;
 
 /// A job cgroup that is removed when dropped.
 struct Cgroup(PathBuf);

@@ -8,6 +8,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/hierarchy.rs"]
+mod hierarchy;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
@@ -16,7 +19,7 @@ use std::{
         fd::AsFd as _,
         unix::fs::{FileTypeExt as _, MetadataExt as _},
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Mutex,
     thread,
@@ -34,6 +37,7 @@ use capgate_daemon::{
     resolve::Places,
     session::{Closing, JobView, Limits, Session},
 };
+use hierarchy::cgroup_root;
 
 /// Sequences of operations.
 const SEQUENCES: u64 = 10_000;
@@ -190,13 +194,6 @@ impl Worker {
         drop(self.orders);
         assert!(self.child.wait().unwrap().success());
     }
-}
-
-/// Where cgroup2 is mounted.
-fn cgroup_root() -> PathBuf {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = mounts.lines().find(|line| line.contains(" - cgroup2 "));
-    PathBuf::from(line.unwrap().split(' ').nth(4).unwrap())
 }
 
 /// Records what the workers do in a directory.
