@@ -121,6 +121,12 @@ impl Names<'_> {
         Ok(above.map(|above| above.anything_in()))
     }
 
+    /// Whether a path is no file now, and the write set has the entry that stands for what was in its directory.
+    fn is_gone_and_told(&self, path: &Path, seen: Seen<'_>, told: &Told) -> Result<bool, String> {
+        let is_told = |some: String| told.written.contains(&some);
+        Ok(!seen.after.has_file(path) && self.anything_beside(path)?.is_some_and(is_told))
+    }
+
     /// Whether the write set holds a directory with all below it, of which this is a part.
     fn lies_in_told_directory(&self, path: &Path, told: &Told) -> Result<bool, String> {
         for above in path.ancestors().skip(1) {
@@ -144,10 +150,7 @@ fn seen_by_strace(
         let is_told = told.written.contains(&form.entry)
             || told.transient.contains(&form.entry)
             || told.written.contains(&form.directory())
-            || !seen.after.has_file(path)
-                && names
-                    .anything_beside(path)?
-                    .is_some_and(|some| told.written.contains(&some));
+            || names.is_gone_and_told(path, seen, told)?;
         if !is_told {
             judgement.miss(&form.entry, "strace saw it");
         }
@@ -165,13 +168,9 @@ fn seen_by_walk(
     let changes = Changes::between(seen.before, seen.after);
     for path in &changes.files {
         let form = names.form(path)?;
-        let is_gone = !seen.after.has_file(path);
         let counts = told.written.contains(&form.entry)
             || names.lies_in_told_directory(path, told)?
-            || is_gone
-                && names
-                    .anything_beside(path)?
-                    .is_some_and(|some| told.written.contains(&some));
+            || names.is_gone_and_told(path, seen, told)?;
         if !counts {
             judgement.miss(&form.entry, "the file system is not as it was");
         }
