@@ -9,6 +9,9 @@ use crate::workspace::{self, show};
 /// The system's name and release.
 const OS_RELEASE: &str = "/etc/os-release";
 
+/// The system's own Python, which every user can run; a version manager's shim would add its own work to every start.
+pub(crate) const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+
 /// A Debian package that a task needs.
 pub(crate) struct Package {
     /// What Debian calls it.
@@ -107,6 +110,22 @@ pub(crate) fn apt_install(names: &[&str]) -> Result<()> {
 pub(crate) fn cargo_install(name: &str, version: &str) -> Result<()> {
     let mut install = workspace::cargo(["install", name, "--version", version, "--locked"]);
     workspace::run(&mut install).with_context(|| format!("run `{}`", show(&install)))
+}
+
+/// pip of the system's interpreter, in a directory.
+pub(crate) fn pip(into: &Path, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(SYSTEM_PYTHON);
+    command.args([
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]);
+    command
+        .env("PIP_ROOT_USER_ACTION", "ignore")
+        .stdout(std::io::stderr());
+    workspace::run(command.current_dir(into).args(arguments))
 }
 
 /// Whether this is the Debian release whose own compiler builds the eBPF object.

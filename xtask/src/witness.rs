@@ -57,7 +57,7 @@ const PACKAGES: [Package; 11] = [
     },
     Package {
         name: "python3",
-        provides: suites::PYTHON,
+        provides: packages::SYSTEM_PYTHON,
         why: "runs the Python suites",
     },
     Package {

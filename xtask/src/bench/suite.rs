@@ -14,7 +14,10 @@ use nix::sys::{
 };
 
 use super::recorder;
-use crate::workspace;
+use crate::{
+    packages::{SYSTEM_PYTHON, pip},
+    workspace,
+};
 
 /// The project and its release, from its source distribution.
 pub(crate) const PROJECT: &str = "attrs-26.1.0";
@@ -29,13 +32,10 @@ const NEEDS: [&str; 3] = [
 /// The directory of what the suite imports.
 const PACKAGES: &str = "packages";
 
-/// The system's own interpreter: a version manager's shim would add its own work to every start.
-const PYTHON: &str = "/usr/bin/python3";
-
 /// The suite's command. The seed makes each run draw the same examples; the one test left out depends on the interpreter's
 /// patch release.
 const WORDS: [&str; 8] = [
-    PYTHON,
+    SYSTEM_PYTHON,
     "-m",
     "pytest",
     "-q",
@@ -143,20 +143,4 @@ fn fetch(into: &Path) -> Result<()> {
         ]
         .concat(),
     )
-}
-
-/// pip of the system's interpreter.
-fn pip(into: &Path, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(PYTHON);
-    command.args([
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]);
-    command
-        .env("PIP_ROOT_USER_ACTION", "ignore")
-        .stdout(std::io::stderr());
-    workspace::run(command.current_dir(into).args(arguments))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::workspace;
+use crate::{packages::pip, workspace};
 
 /// Where a suite comes from, and what it needs beside.
 pub(crate) enum Source {
@@ -24,8 +24,6 @@ pub(crate) enum Source {
 
 /// The test runner of the Python suites that do not name one of their own.
 const PYTEST: &str = "pytest==9.2.0";
-/// The system's own interpreter, which every user can execute.
-const PYTHON: &str = "/usr/bin/python3";
 /// The suite's own files.
 pub(crate) const SOURCE: &str = "source";
 /// Packages for `PYTHONPATH`.
@@ -157,20 +155,4 @@ fn package(into: &Path, name: &str, version: &str) -> Result<()> {
     }
     fs::write(&path, manifest).context("cannot write the crate's manifest")?;
     cargo(&source, &["generate-lockfile", "--quiet"])
-}
-
-/// pip of the system's interpreter.
-fn pip(into: &Path, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(PYTHON);
-    command.args([
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]);
-    command
-        .env("PIP_ROOT_USER_ACTION", "ignore")
-        .stdout(std::io::stderr());
-    workspace::run(command.current_dir(into).args(arguments))
 }

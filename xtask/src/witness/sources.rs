@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::suites::{PYTHON, Source, Suite, Wheel};
-use crate::workspace;
+use super::suites::{Source, Suite, Wheel};
+use crate::{packages::SYSTEM_PYTHON, workspace};
 
 /// Debian's compiler, which every user can run.
 pub(crate) const CARGO: &str = "/usr/bin/cargo";
@@ -125,7 +125,7 @@ impl Kept {
     fn pip(&self, list: &str, arguments: &[&str]) -> Result<()> {
         let file = self.0.join("requirements.txt");
         fs::write(&file, list).with_context(|| format!("cannot write {}", file.display()))?;
-        let mut command = Command::new(PYTHON);
+        let mut command = Command::new(SYSTEM_PYTHON);
         command
             .args(["-m", "pip", "--quiet", "--disable-pip-version-check"])
             .args(arguments)

@@ -1,8 +1,5 @@
 //! The suites: real ones, of several languages, pinned. Each was chosen for what it does to files.
 
-/// Where the Python suites get the interpreter from: a version manager's may not be everybody's.
-pub(crate) const PYTHON: &str = "/usr/bin/python3";
-
 /// A suite.
 #[derive(Debug)]
 pub(crate) struct Suite {
