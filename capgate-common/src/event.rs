@@ -470,6 +470,8 @@ pub struct Root {
     pub dentry: u64,
     /// The client's `struct mnt_namespace`, held likewise by a descriptor of its `/`.
     pub namespace: u64,
+    /// The newest mount that there was, by its number that is never used again (`mount.mnt_id_unique`, since 6.8); 0 when not known.
+    pub newest_mount: u64,
 }
 
 /// A mount that was there when the job in a slot began.
@@ -559,6 +561,8 @@ pub struct Offsets {
     pub mount_mnt_mountpoint: u32,
     pub mount_mnt_ns: u32,
     pub mount_mnt_id: u32,
+    /// 0 where the kernel has no such member (before 6.8).
+    pub mount_mnt_id_unique: u32,
     pub inode_i_mode: u32,
     pub inode_i_ino: u32,
     pub inode_i_generation: u32,

@@ -28,6 +28,8 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 
+use crate::mounts::newest;
+
 /// Longest path given to one call: `PATH_MAX` (limits.h) less the closing NUL.
 const LONGEST: usize = 4095;
 
@@ -118,8 +120,8 @@ pub struct JobRoot {
     netns: Option<u64>,
     /// The job's cgroup, as `/proc/PID/cgroup` writes it.
     cgroup: Option<Vec<u8>>,
-    /// Ids of the mounts that there were when the job began; `None`: every mount is trusted.
-    mounts: Option<HashSet<u32>>,
+    /// Ids of the mounts that there were when the job began, and the newest one; `None`: every mount is trusted.
+    mounts: Option<(HashSet<u32>, Option<u64>)>,
 }
 
 impl JobRoot {
@@ -140,10 +142,11 @@ impl JobRoot {
         })
     }
 
-    /// Says which mounts there were when the job began. What is in others covers what the job's names mean.
+    /// Says which mounts there were when the job began, and which was the newest ([`newest::newest`]; `None`: not known). What is in
+    /// others covers what the job's names mean.
     #[must_use]
-    pub fn with_mounts(self, ids: impl IntoIterator<Item = u32>) -> Self {
-        let mounts = Some(ids.into_iter().collect());
+    pub fn with_mounts(self, ids: impl IntoIterator<Item = u32>, newest: Option<u64>) -> Self {
+        let mounts = Some((ids.into_iter().collect(), newest));
         Self { mounts, ..self }
     }
 
@@ -179,9 +182,10 @@ impl JobRoot {
 
     /// Whether a file is in a mount that was there when the job began.
     fn is_uncovered(&self, file: BorrowedFd<'_>) -> bool {
-        self.mounts
-            .as_ref()
-            .is_none_or(|mounts| mount_of(file).is_some_and(|mount| mounts.contains(&mount)))
+        self.mounts.as_ref().is_none_or(|(mounts, newest)| {
+            let newer = newest.is_some_and(|newest| newest::of(file) > Some(newest));
+            !newer && mount_of(file).is_some_and(|mount| mounts.contains(&mount))
+        })
     }
 
     /// A path of the mount tree relative to `slash`, `.` for that itself; `None` when it is not below.

@@ -1,6 +1,8 @@
 //! The mounts of the namespace that a job began in, as they were then: only they are crossed on the way to a name, and where a file system that the job reaches through mounts of
 //! its own stands in the names that everybody else sees.
 
+pub mod newest;
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {

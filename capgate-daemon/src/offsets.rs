@@ -52,9 +52,12 @@ pub enum OffsetsError {
 }
 
 macro_rules! offsets {
-    ($btf:expr; $($field:ident: $of:literal . $member:tt,)+) => {
-        Offsets { $($field: member($btf, $of, $member)?,)+ }
+    ($btf:expr; $($field:ident: $of:literal . $member:tt $(or $absent:literal)?,)+) => {
+        Offsets { $($field: offsets!(@ member($btf, $of, $member) $(, $absent)?),)+ }
     };
+    (@ $found:expr) => { $found? };
+    // What older kernels lack and the probes can do without.
+    (@ $found:expr, $absent:literal) => { $found.unwrap_or($absent) };
 }
 
 /// Reads the offsets of the kernel whose BTF is at `path`.
@@ -92,6 +95,7 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         mount_mnt_mountpoint: "mount"."mnt_mountpoint",
         mount_mnt_ns: "mount"."mnt_ns",
         mount_mnt_id: "mount"."mnt_id",
+        mount_mnt_id_unique: "mount"."mnt_id_unique" or 0,
         inode_i_mode: "inode"."i_mode",
         inode_i_ino: "inode"."i_ino",
         inode_i_generation: "inode"."i_generation",

@@ -131,6 +131,8 @@ pub struct At<'a> {
     pub slash: BorrowedFd<'a>,
     /// Ids of the mounts that there are.
     pub mounts: &'a [u32],
+    /// The newest of them, by the number that is never used again; `None` when not known.
+    pub newest_mount: Option<u64>,
 }
 
 /// A job's place in the kernel.
@@ -445,7 +447,7 @@ impl Probes {
         self.roots
             .set(index, nowhere, 0)
             .map_err(map_error("clear where a job begins"))?;
-        set::adopt(&self.ebpf, index, at.root, at.slash)?;
+        set::adopt(&self.ebpf, index, at)?;
         let found = self
             .roots
             .get(&index, 0)

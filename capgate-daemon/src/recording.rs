@@ -28,7 +28,7 @@ use crate::{
     event::Event,
     look::JobRoot,
     loss, memory,
-    mounts::Mounts,
+    mounts::{Mounts, newest},
     probes::{At, JobSlot, Probes, ProbesError},
     recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
     resolve::Places,
@@ -79,6 +79,7 @@ impl Shared {
             root: beginning.root.as_fd(),
             slash: beginning.slash.as_fd(),
             mounts: &beginning.mounts,
+            newest_mount: beginning.newest_mount,
         };
         let opened = kernel.probes.open_job(cgroup_id, level, &at)?;
         kernel.open += 1;
@@ -108,6 +109,8 @@ struct Beginning {
     slash: OwnedFd,
     /// Ids of the mounts that there were.
     mounts: Vec<u32>,
+    /// The newest of them.
+    newest_mount: Option<u64>,
 }
 
 /// Records jobs with the probes.
@@ -141,6 +144,7 @@ impl Recorder for ProbeRecorder {
             root: opening.root,
             slash,
             mounts: Vec::new(),
+            newest_mount: None,
         };
         let root = JobRoot::new(beginning.root.as_fd(), opening.slash)
             .map_err(sentence)?
@@ -153,7 +157,10 @@ impl Recorder for ProbeRecorder {
         let own = fs::metadata("/proc/self/ns/mnt").is_ok_and(|own| own.ino() == mnt_ns);
         let mounts = if own {
             // A client in a chroot is not shown all.
-            Mounts::read(&mountinfo("self")?, b"/")
+            let mounts = Mounts::read(&mountinfo("self")?, b"/");
+            // After the list: what comes in between is in none of both.
+            beginning.newest_mount = newest::newest();
+            mounts
         } else {
             Mounts::read(
                 &mountinfo(&opening.client_pid.to_string())?,
@@ -161,7 +168,7 @@ impl Recorder for ProbeRecorder {
             )
         };
         beginning.mounts.extend(mounts.ids());
-        let root = root.with_mounts(mounts.ids());
+        let root = root.with_mounts(mounts.ids(), beginning.newest_mount);
         let start = opening.start;
         let forms = forms(&root, opening.uid)?;
         let rules = match &start.contract {

@@ -84,6 +84,7 @@ fn record(name: &str, ring_bytes: u32, script: &str) -> Recorded {
         root: root.as_fd(),
         slash: slash.as_fd(),
         mounts: &[],
+        newest_mount: None,
     };
     let (slot, ring) = probes
         .open_job(id, 1, &at)

@@ -32,7 +32,7 @@ use capgate_daemon::{
     drain::{self, Take},
     event::Event,
     look::JobRoot,
-    mounts::Mounts,
+    mounts::{Mounts, newest},
     probes::{At, ProbeChoice, Probes},
     resolve::Places,
     session::{Closing, JobView, Limits, Session},
@@ -224,6 +224,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         root: directory.as_fd(),
         slash: slash.as_fd(),
         mounts: &known,
+        newest_mount: newest::newest(),
     };
     let (slot, ring) = probes
         .lock()

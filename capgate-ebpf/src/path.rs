@@ -31,6 +31,8 @@ pub struct Walk {
     /// The job's root directory (`struct dentry`) and mount namespace.
     root: u64,
     namespace: u64,
+    /// See [`capgate_common::event::Root::newest_mount`].
+    newest_mount: u64,
     /// The job.
     slot: u32,
     pad: u32,
@@ -136,7 +138,7 @@ fn cross(scratch: &mut Scratch) -> Option<i64> {
     let known = if parent == mount {
         namespace.0 == scratch.walk.namespace
     } else {
-        root::has(scratch.walk.slot, mount)?
+        root::has(scratch.walk.slot, scratch.walk.newest_mount, mount)?
     };
     if !known {
         if namespace.0 == scratch.walk.namespace {
@@ -240,6 +242,7 @@ impl<O: Owner, T> Draft<O, T> {
                     mount_root,
                     root: root.dentry,
                     namespace: root.namespace,
+                    newest_mount: root.newest_mount,
                     slot: self.slot,
                     pad: 0,
                     limit: start + WALK_CAP as u64,

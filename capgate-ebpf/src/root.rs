@@ -18,9 +18,14 @@ static ROOTS: Array<Root, { MAX_JOBS as usize }> = Array::new();
 #[btf_map]
 static MOUNTS: HashMap<MountKey, u8, { MAX_MOUNTS as usize }, 1> = HashMap::new();
 
-/// Whether a mount (`struct mount`) was there when a job began.
+/// Whether a mount (`struct mount`) was there when a job began, of which `newest` was the newest then.
 #[inline(always)]
-pub fn has(slot: u32, mount: Address) -> Option<bool> {
+pub fn has(slot: u32, newest: u64, mount: Address) -> Option<bool> {
+    // The kernel gives the id of a mount that is gone to the next one.
+    let unique = offset!(mount_mnt_id_unique);
+    if newest != 0 && unique != 0 && mount.read::<u64>(unique)? > newest {
+        return Some(false);
+    }
     let mount = mount.read(offset!(mount_mnt_id))?;
     // SAFETY: only the presence counts.
     Some(unsafe { MOUNTS.get(MountKey { slot, mount }) }.is_some())
@@ -32,9 +37,9 @@ pub fn of(slot: u32) -> Option<Root> {
     ROOTS.get(slot).copied()
 }
 
-/// Remembers the directories that the current task holds open: the root of the job in `slot`, and the client's `/`.
+/// Remembers the directories that the current task holds open: the root of the job in `slot`, and the client's `/`; and which mount was the newest.
 #[inline(always)]
-pub fn adopt(slot: u32, root: u32, slash: u32) -> Option<()> {
+pub fn adopt(slot: u32, root: u32, slash: u32, newest_mount: u64) -> Option<()> {
     let dentry = file_of(root)?.follow(offset!(file_f_path) + offset!(path_dentry))?;
     let mount = file_of(slash)?.follow(offset!(file_f_path) + offset!(path_mnt))?;
     let mount = mount_of(mount);
@@ -45,6 +50,7 @@ pub fn adopt(slot: u32, root: u32, slash: u32) -> Option<()> {
         *place = Root {
             dentry: dentry.0,
             namespace: namespace.0,
+            newest_mount,
         };
     }
     Some(())

@@ -19,8 +19,9 @@ const ALLOW: i32 = 1;
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn adopt(ctx: RawTracePointContext) -> i32 {
     let (slot, root, slash) = (ctx.arg::<u64>(0), ctx.arg::<u64>(1), ctx.arg::<u64>(2));
+    let newest = ctx.arg::<u64>(3);
     // What it did not find the daemon sees: the slot's place stays empty.
-    let _: Option<()> = root::adopt(slot as u32, root as u32, slash as u32);
+    let _: Option<()> = root::adopt(slot as u32, root as u32, slash as u32, newest);
     0
 }
 

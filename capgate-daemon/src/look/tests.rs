@@ -201,6 +201,9 @@ fn what_a_later_mount_covers_cannot_be_told() {
     let path = dir.path().canonicalize().expect("a path");
     let ends = |job: &JobRoot| job.ends(path.as_os_str().as_bytes(), &[b"f"]);
     let own = mount_of(open(&path).as_fd()).expect("an id");
-    assert_eq!(ends(&job(&path).with_mounts([own])), [End::Nothing]);
-    assert_eq!(ends(&job(&path).with_mounts([own + 1])), [End::Unknown]);
+    assert_eq!(ends(&job(&path).with_mounts([own], None)), [End::Nothing]);
+    assert_eq!(
+        ends(&job(&path).with_mounts([own + 1], None)),
+        [End::Unknown]
+    );
 }

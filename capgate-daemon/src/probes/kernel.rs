@@ -12,7 +12,7 @@ use nix::libc;
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(super) fn run(program: BorrowedFd<'_>, arguments: &[u64; 3]) -> io::Result<()> {
+pub(super) fn run(program: BorrowedFd<'_>, arguments: &[u64; 4]) -> io::Result<()> {
     // SAFETY: a union of structs of integers, for which all bytes zero is a value.
     let mut attributes: bpf_attr = unsafe { mem::zeroed() };
     attributes.test.prog_fd = descriptor(program)?;

@@ -17,6 +17,7 @@ use aya::{
 use capgate_common::ledger::ProbeSet;
 
 use super::{
+    At,
     error::{ProbesError, refused},
     kernel,
 };
@@ -255,19 +256,15 @@ pub(super) fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<ProgramFd, P
 }
 
 /// Runs the program of [`ADOPT`]: the job in `slot` begins at these directories of this process.
-pub(super) fn adopt(
-    ebpf: &Ebpf,
-    slot: u32,
-    root: BorrowedFd<'_>,
-    slash: BorrowedFd<'_>,
-) -> Result<(), ProbesError> {
+pub(super) fn adopt(ebpf: &Ebpf, slot: u32, at: &At<'_>) -> Result<(), ProbesError> {
     let number = |file: BorrowedFd<'_>| {
         u64::try_from(file.as_raw_fd()).map_err(|error| ProbesError::Adopt(io::Error::other(error)))
     };
     let program = ebpf.program(ADOPT).ok_or(ProbesError::Object(ADOPT))?;
     let program: &RawTracePoint = program.try_into().map_err(refused("find", ADOPT))?;
     let fd = program.fd().map_err(refused("find", ADOPT))?;
-    let arguments = [u64::from(slot), number(root)?, number(slash)?];
+    let newest = at.newest_mount.unwrap_or(0);
+    let arguments = [u64::from(slot), number(at.root)?, number(at.slash)?, newest];
     kernel::run(fd.as_fd(), &arguments).map_err(ProbesError::Adopt)
 }
 

@@ -1,8 +1,12 @@
 //! Other views of the file system: names map back to the repository by its identity, and nothing else becomes a name in it.
 
-use std::os::unix::fs::symlink;
+use std::{os::unix::fs::symlink, process::Command};
 
-use crate::row::{Row, Tracepoint, incomplete, incomplete_and};
+use crate::{
+    cells::SINCE_6_8,
+    row::{Row, Tracepoint, incomplete, incomplete_and},
+    site::succeed,
+};
 
 /// What `unshare --map-root-user` writes.
 const MAPS: &str = "/proc/self/setgroups /proc/self/uid_map /proc/self/gid_map";
@@ -81,6 +85,22 @@ pub(crate) fn rows() -> Vec<Row> {
         .outside(|site| site.directory("out"))
         .writes("{site}/out/f")
         .tracepoint(incomplete("mount")),
+        // The kernel gives its number to the next one.
+        Row::sh(
+            "a_mount_that_was_there_makes_room_for_one_over_the_repository",
+            "umount {site}/old; mount --bind {site}/out b; echo x > b/f; umount b",
+        )
+        .given("b/")
+        .outside(|site| {
+            site.directory("out");
+            site.directory("old");
+            // The job takes it away.
+            let (from, to) = (site.path("out"), site.path("old"));
+            succeed(Command::new("mount").arg("--bind").args([from, to]));
+        })
+        .writes("{site}/out/f")
+        .tracepoint(incomplete("mount"))
+        .cells(SINCE_6_8),
         Row::program("a_container_with_the_repository_in_it", "container {site}/box {site}/repo")
             .given("sub/ a gone")
             .outside(|site| site.directory("box"))
