@@ -33,6 +33,8 @@ const CACHES: [&str; 14] = [
 const EVERYWHERE: &str = "__pycache__";
 /// Letters that programs begin the names of temporary files with, right before random ones.
 const STEMS: [&str; 4] = ["tmp", "temp", "Rtmp", "cc"];
+/// Longest end behind a process's number that is taken for the usual end of such names.
+const MARK: usize = 8;
 /// Shortest beginning or end that tells names of one kind from others.
 const AFFIX: usize = 3;
 
@@ -341,7 +343,9 @@ fn common(parts: &[&str]) -> String {
             .count()
     });
     let end = end_at_word(&first[first.ceil_char_boundary(first.len() - end)..]);
-    let end = if is_random(end) { "" } else { end };
+    // Behind a process's number a long word is one more mark of that process, such as coverage's hash, which may be all letters.
+    let marked = begin.ends_with("pid") && end.len() > MARK;
+    let end = if is_random(end) || marked { "" } else { end };
     if begin.len() + end.len() < AFFIX && !begin.ends_with(['-', '_', '.']) {
         return "*".to_owned();
     }

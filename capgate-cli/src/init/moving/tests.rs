@@ -32,7 +32,7 @@ fn runs_that_are_alike_need_nothing() {
 
 #[test]
 fn the_usual_names_need_one_line_each() {
-    let pairs: [(&[&str], &[&str], &str); 15] = [
+    let pairs: [(&[&str], &[&str], &str); 17] = [
         (
             &[
                 "/tmp/pytest-of-cibot/pytest-0/test_a0/x",
@@ -53,6 +53,16 @@ fn the_usual_names_need_one_line_each() {
             &[".coverage.runner-7.pid4242.XaBcDeFx"],
             &[".coverage.runner-7.pid4250.XqRsTuVx"],
             ".coverage.*.pid*",
+        ),
+        (
+            &[".coverage.runner-7.pid4242.XaBcDeFx.HgfdpLxqZTYh"],
+            &[".coverage.runner-7.pid4250.XqRsTuVx.HgfdpLxqZTYh"],
+            ".coverage.*.pid*",
+        ),
+        (
+            &["core.pid4242.log"],
+            &["core.pid4250.log"],
+            "core.pid*.log",
         ),
         (
             &[".hypothesis/examples/ab12/cd34"],
