@@ -22,6 +22,8 @@ pub mod gitignored;
 #[cfg(feature = "user")]
 pub mod glob;
 #[cfg(feature = "user")]
+pub mod hostname;
+#[cfg(feature = "user")]
 pub mod ledger;
 pub mod limits;
 #[cfg(feature = "user")]

@@ -11,6 +11,7 @@ pub mod connection;
 pub mod cpu;
 pub mod daemon;
 pub mod decode;
+pub mod dns;
 pub mod drain;
 pub mod ending;
 pub mod event;
