@@ -126,13 +126,12 @@ impl<'a> Acceptance<'a> {
     }
 
     fn net(&mut self, destination: &str) -> anyhow::Result<()> {
-        let recording = &self.ledger.recording;
-        if !recording.net.contains(destination) {
+        let Some(destination) = called(&self.ledger.recording.net, destination) else {
             bail!(
                 "cannot accept the destination {}: the ledger has none of that name under `net`",
                 harmless(destination)
             );
-        }
+        };
         let Some(pattern) = netpattern::permitting(destination) else {
             bail!(
                 "cannot accept the destination {}: no pattern of this version permits it",
@@ -151,12 +150,12 @@ impl<'a> Acceptance<'a> {
     }
 
     fn exec(&mut self, program: &str) -> anyhow::Result<()> {
-        if !self.ledger.recording.execs.contains(program) {
+        let Some(program) = called(&self.ledger.recording.execs, program) else {
             bail!(
                 "cannot accept the program {}: the ledger has none of that name under `execs`",
                 harmless(program)
             );
-        }
+        };
         let Some(list) = &mut self.contract.allow_exec else {
             bail!(
                 "cannot accept the program {}: the contract has no `allow_exec`, so any program may run",
@@ -213,9 +212,11 @@ impl<'a> Acceptance<'a> {
         };
         let mut changed = names.clone();
         for name in wanted {
-            if recorded.contains(name) {
+            if let Some(name) = called(&recorded, name) {
                 changed.insert(name.clone());
-            } else if !changed.remove(name) {
+            } else if let Some(name) = called(&names, name) {
+                changed.remove(name);
+            } else {
                 bail!(
                     "cannot accept the name {}: neither the ledger nor the contract has it under `write_paths`; give it as \
                      the report shows it",
@@ -251,6 +252,13 @@ impl<'a> Acceptance<'a> {
             self.contract.writes = digest;
         }
     }
+}
+
+/// The member that a reader calls by this name: its own, or what a report shows of it. No two members are shown alike, since what
+/// a report puts in the place of a character holds a backslash alone, and a backslash in a name is written as two.
+fn called<'a>(members: &'a BTreeSet<String>, name: &str) -> Option<&'a String> {
+    let shown = || members.iter().find(|member| harmless(member) == name);
+    members.get(name).or_else(shown)
 }
 
 /// What goes into the pull request.

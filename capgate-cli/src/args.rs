@@ -167,12 +167,9 @@ pub(crate) struct RunArgs {
     /// Who records it.
     #[command(flatten)]
     pub(crate) recorder: Recorder,
-    /// How the report is written
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
-    /// Write the report into a file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
+    /// The report.
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
     /// A word that names the job in lists; may be repeated
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
@@ -191,8 +188,23 @@ pub(crate) enum Format {
     Json,
     /// For a pull request or a job summary
     Markdown,
-    /// Workflow commands that GitHub shows as annotations
+    /// Workflow commands that GitHub shows as annotations; the job's summary gets the report in Markdown
     Github,
+    /// A code quality report for GitLab
+    Gitlab,
+    /// JUnit XML: a test case for each column
+    Junit,
+}
+
+/// How a report is written, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct Reporting {
+    /// How the report is written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Write the report into a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// `init`.
@@ -240,9 +252,9 @@ pub(crate) struct CheckArgs {
     /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// How the report is written
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    /// The report.
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
 }
 
 /// `diff`.
@@ -341,9 +353,9 @@ pub(crate) struct ReportArgs {
     /// The directory that the contract's patterns are relative to [default: the top of the git work tree, else the working directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// How the report is written
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    /// The report.
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
 }
 
 /// `tail`.
@@ -373,14 +385,14 @@ pub(crate) struct ShowArgs {
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
     /// Print the evidence, as --evidence of `run` writes it
-    #[arg(long, conflicts_with_all = ["format", "ledger"])]
+    #[arg(long, conflicts_with_all = ["format", "report", "ledger"])]
     pub(crate) evidence: bool,
     /// Print the ledger, as `run` writes it
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long, conflicts_with_all = ["format", "report"])]
     pub(crate) ledger: bool,
-    /// How the report is written
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    /// The report.
+    #[command(flatten)]
+    pub(crate) reporting: Reporting,
     /// Which daemon.
     #[command(flatten)]
     pub(crate) daemon: Daemon,

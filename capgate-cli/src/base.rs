@@ -39,6 +39,8 @@ pub(crate) struct Basis {
     pub(crate) text: String,
     /// Where the text came from, for the report.
     pub(crate) source: String,
+    /// The commit that the text came from, by its full name; `None` for the work tree's own.
+    pub(crate) commit: Option<String>,
     /// The contract itself.
     pub(crate) contract: Contract,
     /// What git ignores, when the contract asks.
@@ -103,6 +105,7 @@ impl Basis {
             path: file.path,
             text: file.text,
             source,
+            commit: None,
             contract,
             rules,
             proposal: None,
@@ -144,6 +147,7 @@ impl Basis {
             path,
             text,
             source,
+            commit: Some(commit.id().to_owned()),
             contract,
             rules,
             proposal,

@@ -13,12 +13,13 @@ use capgate_common::{
 use nix::unistd::{User, getuid};
 
 use crate::{
-    args::{CheckArgs, Format, ReportArgs},
+    args::{CheckArgs, ReportArgs},
     base::{Basis, Wanted},
     diff::read_evidence,
     place::{self, PlaceError},
-    report::{self, Subject},
+    report::{Delivery, Files, Subject},
     shown::shown,
+    tracked::Tracked,
 };
 
 /// Compares and comes back with the exit code of the table of verdicts.
@@ -35,9 +36,9 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<i32> {
         needed: true,
         outputs: &[&args.ledger],
     })?;
-    let (text, exit_code) = judged(ledger, &basis, &root, None, args.format)?;
-    report::to_stdout(&text)?;
-    Ok(exit_code)
+    let files = Files::new(&root, &args.ledger, Some(&args.contract));
+    let delivery = Delivery::prepare(&args.reporting)?;
+    judged(ledger, &basis, &root, None, &files, delivery)
 }
 
 /// `capgate report`: the report of a ledger's file again.
@@ -48,7 +49,8 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<i32> {
     let ledger = read_ledger(&args.ledger)?;
     let evidence = read_evidence(args.evidence.as_deref())?;
     let evidence = evidence.as_ref();
-    let text = match &args.contract {
+    let delivery = Delivery::prepare(&args.reporting)?;
+    match &args.contract {
         Some(contract) => {
             let root = place::root(args.root.as_deref())?;
             let basis = read_basis(&Wanted {
@@ -58,29 +60,29 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<i32> {
                 needed: true,
                 outputs: &[&args.ledger],
             })?;
-            judged(ledger, &basis, &root, evidence, args.format)?.0
+            let files = Files::new(&root, &args.ledger, Some(contract));
+            judged(ledger, &basis, &root, evidence, &files, delivery)?;
         }
         None => {
             let judgement = judge(&Case::of_ledger(&ledger, None));
-            let subject = Subject {
+            delivery.deliver(&Subject {
                 evidence,
                 ..Subject::of_file(&ledger, &judgement)
-            };
-            subject.write(args.format)
+            })?;
         }
-    };
-    report::to_stdout(&text)?;
+    }
     Ok(0)
 }
 
-/// The report of a ledger under a contract, and the exit code of the table of verdicts.
+/// Reports on a ledger under a contract, and comes back with the exit code of the table of verdicts.
 fn judged(
     mut ledger: Ledger,
     basis: &Basis,
     root: &Path,
     evidence: Option<&Evidence>,
-    format: Format,
-) -> anyhow::Result<(String, i32)> {
+    files: &Files,
+    delivery: Delivery,
+) -> anyhow::Result<i32> {
     let rules = rules(basis, root)?;
     // The ledger may be older than a pattern.
     let recorded = ledger.recording.write_paths.len();
@@ -94,14 +96,17 @@ fn judged(
         .into_iter()
         .collect();
     let judgement = judge(&Case::of_ledger(&ledger, Some(&rules)));
-    let subject = Subject {
+    let tracked = Tracked::read(&judgement, root, basis.commit.as_deref());
+    delivery.deliver(&Subject {
         evidence,
         notes: &notes,
         contract: Some(&basis.source),
         proposal: basis.proposal.as_ref(),
+        files: Some(files),
+        tracked: tracked.as_ref(),
         ..Subject::of_file(&ledger, &judgement)
-    };
-    Ok((subject.write(format), judgement.exit_code))
+    })?;
+    Ok(judgement.exit_code)
 }
 
 /// Reads a ledger's file.

@@ -115,6 +115,7 @@ impl Side {
             return Ok(Self::Contract(Box::new(Basis {
                 path: path.to_owned(),
                 source: pathform::escape(path.as_os_str().as_encoded_bytes()),
+                commit: None,
                 text,
                 contract,
                 rules: None,

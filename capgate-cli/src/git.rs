@@ -220,6 +220,11 @@ impl Repository {
 }
 
 impl Commit<'_> {
+    /// Its full name in hex, which no later change of a reference moves.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// As a report names it: what the user wrote, and the commit that it was.
     pub(crate) fn shown(&self) -> String {
         let short = self.id.get(..12).unwrap_or(&self.id);

@@ -5,13 +5,13 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use capgate_common::protocol::{JobInfo, Request, Response, Sealed, Status};
+use capgate_common::protocol::{JobInfo, Request, Response, Status};
 use serde::Serialize;
 
 use crate::{
     args::{LogArgs, PsArgs, ShowArgs, StatusArgs, StopArgs},
     client::{ClientError, Connection},
-    report::{self, Subject},
+    report::{self, Delivery, Subject},
     shown::{harmless, harmless_json},
 };
 
@@ -129,18 +129,15 @@ pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<i32> {
     let Response::Sealed(sealed) = answer else {
         return Err(ClientError::Unexpected(what).into());
     };
-    report::to_stdout(&shown_as(args, &sealed))?;
-    Ok(0)
-}
-
-fn shown_as(args: &ShowArgs, sealed: &Sealed) -> String {
     if args.evidence {
-        harmless_json(&sealed.evidence.to_json())
+        report::to_stdout(&harmless_json(&sealed.evidence.to_json()))?;
     } else if args.ledger {
-        harmless_json(&sealed.ledger.to_json())
+        report::to_stdout(&harmless_json(&sealed.ledger.to_json()))?;
     } else {
-        Subject::of_job(sealed, sealed.judgement.exit_code).write(args.format)
+        let subject = Subject::of_job(&sealed, sealed.judgement.exit_code);
+        Delivery::prepare(&args.reporting)?.deliver(&subject)?;
     }
+    Ok(0)
 }
 
 /// `capgate stop`.

@@ -25,6 +25,7 @@ mod shown;
 mod signals;
 mod supervise;
 mod tail;
+mod tracked;
 mod witness;
 
 use std::process::ExitCode;

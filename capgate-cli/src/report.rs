@@ -6,21 +6,34 @@
 mod changes;
 mod explain;
 mod github;
+mod gitlab;
 mod human;
 mod json;
+mod junit;
 mod markdown;
+mod next;
 mod phrase;
 mod proposed;
+mod summary;
 
 use std::io::{self, Write};
 
 use anstream::AutoStream;
+use anyhow::Context as _;
 use capgate_common::{compare::Judgement, evidence::Evidence, ledger::Ledger, protocol::Sealed};
 
 pub(crate) use changes::changes;
 pub(crate) use explain::{seconds, shorten, who};
 
-use crate::{args::Format, base::Proposal};
+pub(crate) use next::Files;
+pub(crate) use summary::StepSummary;
+
+use crate::{
+    args::{Format, Reporting},
+    base::Proposal,
+    output::Output,
+    tracked::Tracked,
+};
 
 /// A judged job, as far as it is known: two files that were compared have no job and no evidence.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +58,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) wall_ms: Option<u64>,
     /// What `capgate run` exits, or would have exited, with.
     pub(crate) exit_code: i32,
+    /// The files that a reader works with; `None` for a stored job.
+    pub(crate) files: Option<&'a Files>,
+    /// The directories that git tracks something in, when that is known.
+    pub(crate) tracked: Option<&'a Tracked>,
 }
 
 impl<'a> Subject<'a> {
@@ -61,6 +78,8 @@ impl<'a> Subject<'a> {
             proposal: None,
             wall_ms: Some(sealed.wall_ms),
             exit_code,
+            files: None,
+            tracked: None,
         }
     }
 
@@ -77,6 +96,8 @@ impl<'a> Subject<'a> {
             proposal: None,
             wall_ms: None,
             exit_code: judgement.exit_code,
+            files: None,
+            tracked: None,
         }
     }
 
@@ -87,7 +108,72 @@ impl<'a> Subject<'a> {
             Format::Json => json::write(self),
             Format::Markdown => markdown::write(self),
             Format::Github => github::write(self),
+            Format::Gitlab => gitlab::write(self),
+            Format::Junit => junit::write(self),
         }
+    }
+}
+
+/// Where a report goes, and how it is written: settled before anything of a job runs.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    format: Format,
+    /// `None`: stdout, and for a person who runs a job stderr.
+    file: Option<Output>,
+    /// A runner's summary, which a report in its format goes into as well.
+    summary: Option<StepSummary>,
+}
+
+impl Delivery {
+    /// Opens what there is to open. An old report goes first.
+    ///
+    /// # Errors
+    /// When the file cannot be prepared.
+    pub(crate) fn prepare(reporting: &Reporting) -> anyhow::Result<Self> {
+        let format = reporting.format;
+        let file = reporting.report.as_deref();
+        let file = file.map(|path| Output::prepare("report", path));
+        let summary = match format {
+            Format::Github => StepSummary::find(),
+            _ => Ok(None),
+        };
+        Ok(Self {
+            format,
+            file: file.transpose()?,
+            // The gate does not depend on it.
+            summary: summary.unwrap_or_else(|error| {
+                to_stderr(&format!("capgate: {error}\n"));
+                None
+            }),
+        })
+    }
+
+    /// Whether the report is a person's, at the end of a job that shares the terminal.
+    pub(crate) fn is_talk(&self) -> bool {
+        self.format == Format::Human && self.file.is_none()
+    }
+
+    /// Writes a report.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn deliver(self, subject: &Subject<'_>) -> anyhow::Result<()> {
+        let text = subject.write(self.format);
+        if let Some(summary) = self.summary
+            && let Err(error) = summary.append(&subject.write(Format::Markdown))
+        {
+            to_stderr(&format!("capgate: {error}\n"));
+        }
+        if let Some(file) = self.file {
+            return Ok(file.write(plain(&text).as_bytes())?);
+        }
+        // A workflow command begins a line, and a job may have left one open.
+        let start = if self.format == Format::Github && subject.job.is_some() {
+            "\n"
+        } else {
+            ""
+        };
+        to_stdout(&format!("{start}{text}")).context("cannot write the report to stdout")
     }
 }
 

@@ -22,10 +22,11 @@ use crate::{
     base::{Basis, Wanted},
     output::Output,
     place,
-    report::{self, Subject},
+    report::{self, Delivery, Files, Subject},
     shown::shown,
     signals::{self, Signals},
     supervise::End,
+    tracked::Tracked,
 };
 
 /// Most bytes of the command line that are sent along for display.
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
         command: &args.command,
     };
     match attend(&job, &mut signals)? {
-        Attended::Sealed(ended) => plan.deliver(args, &ended),
+        Attended::Sealed(ended) => plan.deliver(&ended),
         Attended::Told(signal) => {
             report::to_stderr(&format!(
                 "capgate: told to end by {}; no ledger was written\n",
@@ -64,7 +65,7 @@ struct Plan {
     basis: Option<Basis>,
     ledger: Output,
     evidence: Option<Output>,
-    report: Option<Output>,
+    report: Delivery,
 }
 
 impl Plan {
@@ -83,11 +84,11 @@ impl Plan {
         };
         let ledger = Output::prepare("ledger", &ledger_path);
         let evidence = output("evidence", &args.evidence)?;
-        let report = output("report", &args.report)?;
+        let report = Delivery::prepare(&args.reporting)?;
         let outputs = [
             Some(&*ledger_path),
             args.evidence.as_deref(),
-            args.report.as_deref(),
+            args.reporting.report.as_deref(),
         ];
         let outputs: Vec<&Path> = outputs.into_iter().flatten().collect();
         let basis = Basis::read(&Wanted {
@@ -131,34 +132,28 @@ impl Plan {
     }
 
     /// Writes what the user gets, and comes back with the exit code.
-    fn deliver(&self, args: &RunArgs, ended: &Ended) -> anyhow::Result<i32> {
+    fn deliver(self, ended: &Ended) -> anyhow::Result<i32> {
         let Ended { sealed, end, ran } = ended;
         let exit_code = exit_code(sealed, *end);
         self.ledger.write(sealed.ledger.to_json().as_bytes())?;
         if let Some(evidence) = &self.evidence {
             evidence.write(sealed.evidence.to_json().as_bytes())?;
         }
-        let proposal = self
-            .basis
-            .as_ref()
-            .and_then(|basis| basis.proposal.as_ref());
+        let basis = self.basis.as_ref();
+        let commit = basis.and_then(|basis| basis.commit.as_deref());
+        let tracked = Tracked::read(&sealed.judgement, &self.root, commit);
+        let contract = basis.map(|basis| &*basis.path);
         let subject = Subject {
-            proposal,
+            proposal: basis.and_then(|basis| basis.proposal.as_ref()),
+            files: Some(&Files::new(&self.root, self.ledger.path(), contract)),
+            tracked: tracked.as_ref(),
             ..Subject::of_job(sealed, exit_code)
         };
-        let text = subject.write(args.format);
-        match (&self.report, args.format) {
-            (Some(output), _) => output.write(report::plain(&text).as_bytes())?,
-            (None, Format::Human) if !ran => {}
-            (None, Format::Human) => {
-                report::to_stderr(&format!("{text}  ledger: {}\n", shown(self.ledger.path())))
-            }
-            (None, format) => {
-                // A workflow command begins a line, and the job may have left one open.
-                let start = if format == Format::Github { "\n" } else { "" };
-                report::to_stdout(&format!("{start}{text}"))
-                    .context("cannot write the report to stdout")?;
-            }
+        if !self.report.is_talk() {
+            self.report.deliver(&subject)?;
+        } else if *ran {
+            let text = subject.write(Format::Human);
+            report::to_stderr(&format!("{text}  ledger: {}\n", shown(self.ledger.path())));
         }
         Ok(exit_code)
     }

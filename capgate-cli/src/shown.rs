@@ -16,6 +16,17 @@ pub(crate) fn harmless(text: &str) -> String {
     neutralise(text).replace("##", "#\\x23")
 }
 
+/// Text as one word of a POSIX shell's command line: made harmless, and in quotes unless it is plain.
+pub(crate) fn shell_word(text: &str) -> String {
+    let text = harmless(text);
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "_./:@%+,-".contains(it);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    // Nothing means anything in there but the closing quote.
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// JSON in ASCII alone, without the runners' commands: no character of it can fool a terminal, and a program reads the same
 /// strings.
 pub(crate) fn harmless_json(json: &str) -> String {
@@ -38,7 +49,9 @@ pub(crate) fn harmless_json(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{harmless, harmless_json, shown};
+    use std::process::Command;
+
+    use super::{harmless, harmless_json, shell_word, shown};
 
     #[test]
     fn nothing_moves_the_cursor_or_commands_a_runner() {
@@ -46,6 +59,34 @@ mod tests {
         assert_eq!(harmless("##[add-mask]x"), r"#\x23[add-mask]x");
         assert_eq!(harmless("###[x"), r"#\x23#[x");
         assert_eq!(harmless("a\u{202e}b\u{85}"), r"a\u{202e}b\u{85}");
+    }
+
+    #[test]
+    fn a_shell_takes_a_word_for_what_is_shown() {
+        for (name, word) in [
+            ("a/b-c_d.e:1", "a/b-c_d.e:1"),
+            ("~/x", "'~/x'"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(shell_word(name), word);
+        }
+        for name in [
+            "$(touch pwned) `id` ; rm -rf / & | > x",
+            "!history \\ \"double\" 'single' '' $'x' # * ? [a] {b,c}",
+            "new\nline \u{1b}[2J \u{202e} \u{9b}31m ##[x] é",
+            "-n",
+            "=x",
+            "\\",
+        ] {
+            let said = Command::new("sh")
+                .args(["-c", &format!("printf %s {}", shell_word(name))])
+                .output()
+                .expect("sh");
+            // What begins with a dash, printf takes for its own; the word is the same.
+            assert_eq!(String::from_utf8_lossy(&said.stdout), harmless(name));
+        }
     }
 
     #[test]

@@ -98,6 +98,20 @@ pub struct Judgement {
     pub blind: Vec<String>,
     /// Further remarks.
     pub notes: Vec<Note>,
+    /// How much each pattern of the contract covered, in the order of its keys. Absent from what older versions stored.
+    #[serde(default)]
+    pub patterns: Vec<PatternUse>,
+}
+
+/// How much one pattern covered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternUse {
+    /// The contract's key.
+    pub key: String,
+    /// The pattern, as the contract has it.
+    pub pattern: String,
+    /// How many members of the column, or names that do not count because of it.
+    pub entries: usize,
 }
 
 /// Judges a job.
@@ -114,7 +128,7 @@ pub fn judge(case: &Case<'_>) -> Judgement {
             draft.writes(case, rules);
             draft.execs(case, rules);
             draft.escapes(case, rules);
-            draft.unused_names(rules);
+            draft.used_names(rules);
         }
         None => draft.escaped(case),
     }
@@ -127,6 +141,24 @@ struct Draft {
     findings: Vec<Finding>,
     blind: BTreeSet<String>,
     notes: Vec<Note>,
+    patterns: Vec<PatternUse>,
+}
+
+/// How many entries each pattern of a list matched, by its place there.
+#[derive(Default)]
+struct Uses(BTreeMap<usize, usize>);
+
+impl Uses {
+    /// Counts the patterns that one entry matched.
+    fn add(&mut self, matching: impl IntoIterator<Item = usize>) {
+        for index in matching {
+            *self.0.entry(index).or_default() += 1;
+        }
+    }
+
+    fn of(&self, index: usize) -> usize {
+        self.0.get(&index).copied().unwrap_or(0)
+    }
 }
 
 impl Draft {
@@ -168,7 +200,7 @@ impl Draft {
     }
 
     fn net(&mut self, case: &Case<'_>, rules: &Rules) {
-        let mut used = BTreeSet::new();
+        let mut uses = Uses::default();
         for entry in &case.recording.net {
             // What this version cannot read, it cannot allow.
             let matching = entry
@@ -180,15 +212,15 @@ impl Draft {
                     entry: entry.clone(),
                 });
             }
-            used.extend(matching);
+            uses.add(matching);
         }
         for (index, pattern) in rules.net().patterns().iter().enumerate() {
             if pattern.is_name() {
                 self.notes.push(Note::NamePattern {
                     pattern: pattern.text().to_owned(),
                 });
-            } else if !used.contains(&index) {
-                self.unused("allow_net", pattern.text());
+            } else {
+                self.used("allow_net", pattern.text(), uses.of(index));
             }
         }
     }
@@ -199,6 +231,14 @@ impl Draft {
         // A job that was killed at its budget is over it: one finding says so.
         if cpu_sec > cpu_budget && case.outcome != Outcome::CpuKilled {
             self.findings.push(Finding::Cpu {
+                cpu_sec,
+                cpu_budget,
+            });
+        }
+        // More than four fifths.
+        let close = u128::from(cpu_sec) * 5 > u128::from(cpu_budget) * 4;
+        if close && cpu_sec <= cpu_budget {
+            self.notes.push(Note::LittleHeadRoom {
                 cpu_sec,
                 cpu_budget,
             });
@@ -241,16 +281,15 @@ impl Draft {
                 ("scratch", &contract.scratch, rules.scratch()),
             ];
             for (key, texts, compiled) in globs {
-                let used: BTreeSet<usize> = ignored
-                    .iter()
-                    .flat_map(|entry| compiled.matching(entry))
-                    .collect();
-                self.unused_globs(key, texts, &used);
+                let mut uses = Uses::default();
+                for entry in ignored {
+                    uses.add(compiled.matching(entry));
+                }
+                self.used_globs(key, texts, &uses);
             }
-            if let Some(git) = rules.git_ignored()
-                && !ignored.iter().any(|entry| git.ignores(entry))
-            {
-                self.unused("ignore_gitignored", "true");
+            if let Some(git) = rules.git_ignored() {
+                let covered = ignored.iter().filter(|entry| git.ignores(entry)).count();
+                self.used("ignore_gitignored", "true", covered);
             }
         }
     }
@@ -259,7 +298,7 @@ impl Draft {
         let (Some(compiled), Some(texts)) = (rules.exec(), &rules.contract().allow_exec) else {
             return;
         };
-        let mut used = BTreeSet::new();
+        let mut uses = Uses::default();
         for entry in &case.recording.execs {
             let matching = compiled.matching(entry);
             if matching.is_empty() {
@@ -267,9 +306,9 @@ impl Draft {
                     entry: entry.clone(),
                 });
             }
-            used.extend(matching);
+            uses.add(matching);
         }
-        self.unused_globs("allow_exec", texts, &used);
+        self.used_globs("allow_exec", texts, &uses);
     }
 
     fn escapes(&mut self, case: &Case<'_>, rules: &Rules) {
@@ -294,27 +333,32 @@ impl Draft {
         }
     }
 
-    /// Names in `allow_unseen` that nothing needed. Call it last, when the blind spots are known.
-    fn unused_names(&mut self, rules: &Rules) {
+    /// What the names in `allow_unseen` were needed for. Call it last, when the blind spots are known.
+    fn used_names(&mut self, rules: &Rules) {
         for name in &rules.contract().allow_unseen {
-            if !self.blind.contains(name) {
-                self.unused("allow_unseen", name);
-            }
+            self.used("allow_unseen", name, usize::from(self.blind.contains(name)));
         }
     }
 
-    fn unused_globs(&mut self, key: &str, texts: &[String], used: &BTreeSet<usize>) {
+    fn used_globs(&mut self, key: &str, texts: &[String], uses: &Uses) {
         for (index, text) in texts.iter().enumerate() {
-            if !used.contains(&index) {
-                self.unused(key, text);
-            }
+            self.used(key, text, uses.of(index));
         }
     }
 
-    fn unused(&mut self, key: &str, pattern: &str) {
-        self.notes.push(Note::UnusedPattern {
-            key: key.to_owned(),
-            pattern: pattern.to_owned(),
+    /// Keeps how much a pattern covered; one that covered nothing is worth a remark.
+    fn used(&mut self, key: &str, pattern: &str, entries: usize) {
+        let (key, pattern) = (key.to_owned(), pattern.to_owned());
+        if entries == 0 {
+            self.notes.push(Note::UnusedPattern {
+                key: key.clone(),
+                pattern: pattern.clone(),
+            });
+        }
+        self.patterns.push(PatternUse {
+            key,
+            pattern,
+            entries,
         });
     }
 
@@ -338,6 +382,7 @@ impl Draft {
             findings: self.findings,
             blind,
             notes: self.notes,
+            patterns: self.patterns,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    contract::budget_for,
     escapes,
     outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE, Outcome},
     pathform::neutralise,
@@ -122,6 +123,13 @@ pub enum Note {
         /// The escape.
         entry: String,
     },
+    /// The job came close to its CPU budget: the next slow day breaks it.
+    LittleHeadRoom {
+        /// Seconds used.
+        cpu_sec: u64,
+        /// Seconds allowed.
+        cpu_budget: u64,
+    },
 }
 
 impl Finding {
@@ -230,6 +238,14 @@ impl fmt::Display for Note {
                 Names(names.len())
             ),
             Self::Escaped { entry } => f.write_str(&neutralise(&escapes::sentence(entry))),
+            Self::LittleHeadRoom {
+                cpu_sec,
+                cpu_budget,
+            } => write!(
+                f,
+                "the job used {cpu_sec} s of user CPU time of {cpu_budget} s: little head room, {} s would leave enough",
+                budget_for(*cpu_sec)
+            ),
         }
     }
 }

@@ -96,6 +96,7 @@ fn deceives(character: char) -> bool {
             | '\u{fe00}'..='\u{fe0f}' // variation selectors
             | '\u{feff}' // byte order mark
             | '\u{fff9}'..='\u{fffb}' // interlinear annotation
+            | '\u{fffe}' | '\u{ffff}' // no characters: a document that holds one is no XML
             | '\u{e0000}'..='\u{e0fff}' // tags, more variation selectors
         )
 }

@@ -1,15 +1,16 @@
 //! What was found, in words: what, who, when first, how often, and what a reviewer does next.
 
+use std::{borrow::Cow, fmt::Write as _};
+
 use capgate_common::{
     compare::{Finding, NameDifference, Note, Reason},
     escapes,
-    event::KIND_NAMES,
     evidence::{Column, Entry, Process},
-    outcome::{LOST_INTERRUPTED, LOST_LEASE},
     verdict::Verdict,
 };
 
-use super::{Subject, phrase::Phrase};
+use super::{Subject, next, phrase::Phrase};
+use crate::tracked::Tracked;
 
 /// Longest command line shown of a process, in characters.
 const COMMAND_WIDTH: usize = 80;
@@ -25,56 +26,79 @@ pub(crate) struct Point {
     pub(crate) what: Phrase,
     /// The entries that it is about.
     pub(crate) items: Vec<Item>,
-    /// What a reviewer does next.
-    pub(crate) next: Phrase,
+    /// What a reviewer does next; each thing once.
+    pub(crate) next: Vec<Phrase>,
+    /// The line that accepts all of it, for a shell. Made harmless.
+    pub(crate) accept: Option<String>,
 }
 
 /// One entry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Item {
     /// `+` for what the job did, `-` for what it did not do, `~` for a value that is another one.
     pub(crate) sign: char,
     /// The entry.
     pub(crate) text: Phrase,
+    /// What the item is, as the ledger or the contract has it: the same in every run. Not made harmless.
+    pub(crate) key: String,
     /// Who did it, when first, how often; `None` when that is not known.
     pub(crate) who: Option<Phrase>,
+}
+
+impl Item {
+    /// What stands for the entries that are not shown.
+    pub(crate) fn rest(more: usize) -> Self {
+        Self {
+            sign: '…',
+            text: Phrase::words(format!("and {more} more, in the files")),
+            key: "more".to_owned(),
+            who: None,
+        }
+    }
 }
 
 /// The findings, one point for each row of the table that applies.
 pub(crate) fn points(subject: &Subject<'_>) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for finding in &subject.judgement.findings {
-        let point = point(finding, subject);
-        match points
-            .last_mut()
-            .filter(|last| last.verdict == point.verdict)
-        {
-            Some(last) => last.items.extend(point.items),
-            None => points.push(point),
+        let verdict = finding.verdict();
+        let (what, items) = found(finding, subject);
+        let action = next::action(finding);
+        match points.last_mut().filter(|last| last.verdict == verdict) {
+            Some(last) => {
+                last.items.extend(items);
+                if !last.next.contains(&action) {
+                    last.next.push(action);
+                }
+            }
+            None => points.push(Point {
+                verdict,
+                what,
+                items,
+                next: vec![action],
+                accept: next::accept_line(subject, verdict),
+            }),
         }
     }
     points
 }
 
-fn point(finding: &Finding, subject: &Subject<'_>) -> Point {
+fn found(finding: &Finding, subject: &Subject<'_>) -> (Phrase, Vec<Item>) {
     // What `compare` says of itself holds nothing but numbers in these rows.
     let said = || Phrase::words(finding.to_string());
-    let (what, items, next) = match finding {
-        Finding::CpuKill { .. } | Finding::Cpu { .. } => (said(), Vec::new(), raise_budget()),
-        Finding::JobFailed { .. } => (
-            said(),
-            Vec::new(),
-            Phrase::words("see the job's own output; what else it did is judged all the same"),
+    match finding {
+        Finding::CpuKill { .. } | Finding::Cpu { .. } | Finding::JobFailed { .. } => {
+            (said(), Vec::new())
+        }
+        Finding::Incomplete { reason } => (
+            Phrase::words("the recording is not complete, so nobody can tell what else happened"),
+            vec![missing(reason)],
         ),
-        Finding::Incomplete { reason } => incomplete(reason),
         Finding::Net { entry } => (
             Phrase::words("the job connected where ")
                 .and_name("allow_net")
                 .and(" does not allow it"),
             vec![seen(Column::Net, entry, subject)],
-            Phrase::words("find out what the program connects for; if the job is meant to, ")
-                .and_name("capgate accept LEDGER --net HOST:PORT")
-                .and(" adds the destination to the contract"),
         ),
         Finding::Writes {
             expected,
@@ -86,69 +110,26 @@ fn point(finding: &Finding, subject: &Subject<'_>) -> Point {
                 .and_name("allow_exec")
                 .and(" does not allow"),
             vec![seen(Column::Execs, entry, subject)],
-            Phrase::words("find out who starts the program; if the job is meant to, ")
-                .and_name("capgate accept LEDGER --exec PROGRAM")
-                .and(" adds it to the contract"),
         ),
         Finding::Escapes { entry } => (
             Phrase::words("part of the job may have happened out of sight"),
             vec![escape(entry, subject)],
-            escape_next(entry),
         ),
-    };
-    Point {
-        verdict: finding.verdict(),
-        what,
-        items,
-        next,
     }
 }
 
-fn raise_budget() -> Phrase {
-    Phrase::words("find out what became slower; if the job is meant to, raise ")
-        .and_name("cpu_budget")
-        .and(" of the contract (")
-        .and_name("capgate accept LEDGER --cpu")
-        .and(", from a run that ended by itself)")
-}
-
-fn incomplete(reason: &Reason) -> (Phrase, Vec<Item>, Phrase) {
-    let next = match reason {
-        Reason::Lost { kind, .. } if kind == LOST_INTERRUPTED || kind == LOST_LEASE => {
-            Phrase::words("run it again and let it end by itself")
-        }
-        // The kernel counts what a full ring had no room for under the record's kind.
-        Reason::Lost { kind, .. } if KIND_NAMES.contains(&kind.as_str()) => {
-            Phrase::words("run it again; if it happens again raise ")
-                .and_name("ring_bytes")
-                .and(" in ")
-                .and_name("/etc/capgate/capgated.toml")
-                .and(", or split the job")
-        }
-        Reason::Lost { kind, .. } => Phrase::words("look up ")
-            .and_name(kind)
-            .and(" in docs/limits.md: it says what the job did that cannot be told, and what to do instead"),
-        Reason::Unseen { .. } => {
-            Phrase::words("if a human accepts that blind spot, add its name to ")
-                .and_name("allow_unseen")
-                .and(" of the contract")
-        }
-        Reason::NotRaceFree => {
-            Phrase::words("no probe set of this release is race-free: drop ")
-                .and_name("require_race_free")
-                .and(", from the contract or from the daemon's configuration")
-        }
+fn missing(reason: &Reason) -> Item {
+    let key = match reason {
+        Reason::Lost { kind, .. } => format!("lost {kind}"),
+        Reason::Unseen { name } => format!("unseen {name}"),
+        Reason::NotRaceFree => "race".to_owned(),
     };
-    let item = Item {
+    Item {
         sign: '+',
         text: Phrase::sentence(&reason.to_string()),
+        key,
         who: None,
-    };
-    (
-        Phrase::words("the recording is not complete, so nobody can tell what else happened"),
-        vec![item],
-        next,
-    )
+    }
 }
 
 fn writes(
@@ -156,18 +137,12 @@ fn writes(
     (expected, found): (&str, &str),
     names: Option<&NameDifference>,
     subject: &Subject<'_>,
-) -> (Phrase, Vec<Item>, Phrase) {
+) -> (Phrase, Vec<Item>) {
     let what = said
         .and("; its digest is ")
         .and_name(found)
         .and(" and not ")
         .and_name(expected);
-    let next = Phrase::words("look at each name; if the job is meant to write it, ")
-        .and_name("capgate accept LEDGER --write NAME")
-        .and(" (or ")
-        .and_name("--writes")
-        .and(" for all) changes the contract; cover names that move with ")
-        .and_name("ignore_writes");
     // Without names to compare with, everything that was written may be what is new.
     let all = &subject.ledger.recording.write_paths;
     let added: Vec<&String> = match names {
@@ -175,15 +150,19 @@ fn writes(
         None => all.iter().collect(),
     };
     let removed = names.map_or(&[][..], |names| &names.removed);
-    let added = added
-        .into_iter()
-        .map(|entry| seen(Column::Writes, entry, subject));
+    let added = added.into_iter().map(|entry| {
+        let mut item = seen(Column::Writes, entry, subject);
+        let directory = Tracked::directory(subject.tracked, entry).phrase();
+        item.text = item.text.and(format!(" ({directory})"));
+        item
+    });
     let removed = removed.iter().map(|entry| Item {
         sign: '-',
         text: Phrase::name(entry),
+        key: entry.clone(),
         who: None,
     });
-    (what, added.chain(removed).collect(), next)
+    (what, added.chain(removed).collect())
 }
 
 fn escape(entry: &str, subject: &Subject<'_>) -> Item {
@@ -193,19 +172,6 @@ fn escape(entry: &str, subject: &Subject<'_>) -> Item {
         .and(": ")
         .and_all(Phrase::sentence(&escapes::sentence(entry)));
     item
-}
-
-fn escape_next(entry: &str) -> Phrase {
-    match escapes::acceptable_as(entry) {
-        Some(_) => {
-            Phrase::words("find out why; if a human accepts the blind spot, add its name (after ")
-                .and_name(escapes::DELEGATE_PREFIX)
-                .and(") to ")
-                .and_name("allow_unseen")
-                .and(" of the contract")
-        }
-        None => Phrase::words("find out why: this can not be accepted by a contract"),
-    }
 }
 
 fn seen(column: Column, entry: &str, subject: &Subject<'_>) -> Item {
@@ -218,6 +184,7 @@ fn seen(column: Column, entry: &str, subject: &Subject<'_>) -> Item {
     Item {
         sign: '+',
         text: Phrase::name(entry),
+        key: entry.to_owned(),
         who: known.map(who),
     }
 }
@@ -282,7 +249,40 @@ pub(crate) fn notes(subject: &Subject<'_>) -> Vec<Phrase> {
     judged.chain(said).collect()
 }
 
-/// The first line: verdict, job, completeness.
+/// Entries as lines of plain text, at most so many.
+pub(super) fn listed(items: &[Item], most: usize) -> String {
+    let mut text = String::new();
+    for item in shown(items, most) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{} {}", item.sign, item.text.plain());
+        if let Some(who) = &item.who {
+            let _ = write!(text, " {}", who.plain());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The first entries, and what stands for the others.
+pub(super) fn shown(items: &[Item], most: usize) -> impl Iterator<Item = Cow<'_, Item>> {
+    let rest = items.len().checked_sub(most).filter(|&more| more > 0);
+    let first = items.iter().take(most).map(Cow::Borrowed);
+    first.chain(rest.map(|more| Cow::Owned(Item::rest(more))))
+}
+
+/// What to do next, as lines of plain text.
+pub(super) fn next_lines(point: &Point) -> String {
+    let mut text = String::new();
+    for next in &point.next {
+        let _ = writeln!(text, "next: {}", next.plain());
+    }
+    if let Some(accept) = &point.accept {
+        let _ = writeln!(text, "      {accept}");
+    }
+    text
+}
+
+/// The first line: verdict, job, contract, completeness.
 pub(crate) fn first_line(subject: &Subject<'_>) -> (Phrase, Phrase) {
     // Blind spots are in the headline, and their names may come from a contract.
     let headline = Phrase::sentence(&subject.judgement.headline);
@@ -290,6 +290,10 @@ pub(crate) fn first_line(subject: &Subject<'_>) -> (Phrase, Phrase) {
     if let Some(job) = subject.job {
         about = about.and_all(Phrase::sentence(&format!("job {job}, ")));
     }
+    about = match subject.contract {
+        Some(contract) => about.and("contract ").and_name(contract).and(", "),
+        None => about.and("no contract, "),
+    };
     about = about.and(if subject.judgement.complete {
         "recording complete"
     } else {
@@ -305,8 +309,12 @@ pub(crate) fn first_line(subject: &Subject<'_>) -> (Phrase, Phrase) {
 /// What was recorded, in numbers.
 pub(crate) fn summary(subject: &Subject<'_>) -> String {
     let recording = &subject.ledger.recording;
+    let budget = match subject.ledger.cpu_budget {
+        Some(budget) => format!(" of {budget}"),
+        None => String::new(),
+    };
     format!(
-        "net {}, cpu {} s, writes {}, execs {}, escapes {}; {} probes",
+        "net {}, cpu {}{budget} s, writes {}, execs {}, escapes {}; {} probes",
         recording.net.len(),
         recording.cpu_sec,
         recording.write_paths.len(),

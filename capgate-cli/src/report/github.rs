@@ -37,8 +37,7 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         );
     }
     if let Some((heading, items)) = proposed::proposal(subject) {
-        let mut message = heading.plain();
-        push_items(&mut message, &items);
+        let message = with_items(&heading.plain(), &items);
         push(&mut text, "warning", "capgate proposal", &message);
     }
     for note in explain::notes(subject) {
@@ -48,22 +47,13 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
 }
 
 fn message_of(point: &Point) -> String {
-    let mut message = point.what.plain();
-    push_items(&mut message, &point.items);
-    let _ = write!(message, "\nnext: {}", point.next.plain());
-    message
+    let message = with_items(&point.what.plain(), &point.items);
+    format!("{message}\n{}", explain::next_lines(point).trim_end())
 }
 
-fn push_items(message: &mut String, items: &[Item]) {
-    for item in items.iter().take(SHOWN) {
-        let _ = write!(message, "\n{} {}", item.sign, item.text.plain());
-        if let Some(who) = &item.who {
-            let _ = write!(message, " {}", who.plain());
-        }
-    }
-    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
-        let _ = write!(message, "\n… and {more} more, in the files");
-    }
+fn with_items(message: &str, items: &[Item]) -> String {
+    let items = explain::listed(items, SHOWN);
+    format!("{message}\n{items}").trim_end().to_owned()
 }
 
 fn push(text: &mut String, level: &str, title: &str, message: &str) {

@@ -50,18 +50,17 @@ fn push_point(text: &mut String, point: &Point) {
         point.what.plain()
     );
     push_items(text, &point.items);
-    let _ = writeln!(text, "    next: {}", point.next.plain());
+    for line in explain::next_lines(point).lines() {
+        let _ = writeln!(text, "    {line}");
+    }
 }
 
 fn push_items(text: &mut String, items: &[Item]) {
-    for item in items.iter().take(SHOWN) {
+    for item in explain::shown(items, SHOWN) {
         let _ = writeln!(text, "    {} {}", item.sign, item.text.plain());
         if let Some(who) = &item.who {
             let _ = writeln!(text, "        {DIM}{}{DIM:#}", who.plain());
         }
-    }
-    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
-        let _ = writeln!(text, "    … and {more} more, in the files");
     }
 }
 

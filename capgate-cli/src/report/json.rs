@@ -1,15 +1,21 @@
 //! For a program: everything, in one JSON document.
 
+use std::collections::BTreeMap;
+
 use capgate_common::{
-    compare::{Finding, Note},
+    compare::{Finding, Note, PatternUse},
     evidence::Evidence,
     ledger::Ledger,
     verdict::Verdict,
 };
 use serde::Serialize;
 
-use super::Subject;
-use crate::{base::Proposal, shown::harmless_json};
+use super::{Subject, next};
+use crate::{
+    base::Proposal,
+    shown::harmless_json,
+    tracked::{Directory, Tracked},
+};
 
 /// The value of the key `schema`.
 const SCHEMA: &str = "capgate/report/1";
@@ -27,7 +33,12 @@ struct Document<'a> {
     complete: bool,
     blind: &'a [String],
     findings: &'a [Finding],
+    /// The line that accepts what belongs to a verdict, for a shell.
+    accept: BTreeMap<&'static str, String>,
+    /// What git knows of the directories of the names that the write set has more.
+    directories: BTreeMap<&'a str, Directory>,
     notes: &'a [Note],
+    patterns: &'a [PatternUse],
     remarks: &'a [String],
     wall_ms: Option<u64>,
     ledger: &'a Ledger,
@@ -46,7 +57,17 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         proposal,
         wall_ms,
         exit_code,
+        tracked,
+        files: _,
     } = *subject;
+    let line = |&verdict: &Verdict| Some((verdict.word(), next::accept_line(subject, verdict)?));
+    let written = judgement.findings.iter().flat_map(|finding| match finding {
+        Finding::Writes {
+            names: Some(names), ..
+        } => names.added.iter().collect(),
+        Finding::Writes { names: None, .. } => ledger.recording.write_paths.iter().collect(),
+        _ => Vec::new(),
+    });
     let document = Document {
         schema: SCHEMA,
         job,
@@ -59,7 +80,12 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
         complete: judgement.complete,
         blind: &judgement.blind,
         findings: &judgement.findings,
+        accept: judgement.verdict.iter().filter_map(line).collect(),
+        directories: written
+            .map(|entry| (entry.as_str(), Tracked::directory(tracked, entry)))
+            .collect(),
         notes: &judgement.notes,
+        patterns: &judgement.patterns,
         remarks: notes,
         wall_ms,
         ledger,

@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 
+use capgate_common::compare::PatternUse;
+
 use super::{
     Subject,
     explain::{self, Item},
     phrase::{Part, Phrase},
     proposed,
 };
+use crate::shown::harmless;
 
 /// Entries shown of one point: what a page may hold is bounded.
 const SHOWN: usize = 100;
@@ -21,7 +24,12 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
     for point in explain::points(subject) {
         let _ = writeln!(text, "\n**{}**: {}\n", point.verdict, show(&point.what));
         push_items(&mut text, &point.items);
-        let _ = writeln!(text, "\n*Next*: {}.", show(&point.next));
+        for next in &point.next {
+            let _ = writeln!(text, "\n*Next*: {}.", show(next));
+        }
+        if let Some(accept) = &point.accept {
+            let _ = writeln!(text, "\n{}", code(accept));
+        }
     }
     if let Some((heading, items)) = proposed::proposal(subject) {
         let _ = writeln!(text, "\n**proposal**: {}\n", show(&heading));
@@ -34,11 +42,42 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
     for note in notes {
         let _ = writeln!(text, "- {}", show(&note));
     }
+    push_patterns(&mut text, &subject.judgement.patterns);
     text
 }
 
+/// What each pattern of the contract covered, folded up. A list and no table, whose cells end at a `|` even in code.
+fn push_patterns(text: &mut String, patterns: &[PatternUse]) {
+    if patterns.is_empty() {
+        return;
+    }
+    let unused = patterns.iter().filter(|it| it.entries == 0).count();
+    let _ = writeln!(
+        text,
+        "\n<details><summary>Patterns of the contract: {}, of which {unused} covered nothing</summary>\n",
+        patterns.len()
+    );
+    for PatternUse {
+        key,
+        pattern,
+        entries,
+    } in patterns.iter().take(SHOWN)
+    {
+        let _ = writeln!(
+            text,
+            "- {} {}: {entries}",
+            code(&harmless(key)),
+            code(&harmless(pattern))
+        );
+    }
+    if let Some(more) = patterns.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        let _ = writeln!(text, "- and {more} more");
+    }
+    text.push_str("\n</details>\n");
+}
+
 fn push_items(text: &mut String, items: &[Item]) {
-    for item in items.iter().take(SHOWN) {
+    for item in explain::shown(items, SHOWN) {
         let sign = match item.sign {
             '-' => "removed ",
             '~' => "changed ",
@@ -49,9 +88,6 @@ fn push_items(text: &mut String, items: &[Item]) {
             let _ = write!(text, " {}", show(who));
         }
         text.push('\n');
-    }
-    if let Some(more) = items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
-        let _ = writeln!(text, "- and {more} more, in the files");
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn item(change: &Change) -> Item {
     Item {
         sign,
         text,
+        key: change.key().to_owned(),
         who: None,
     }
 }

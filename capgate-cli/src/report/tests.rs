@@ -11,11 +11,11 @@ use capgate_common::{
     rules::Rules,
 };
 
-use super::{Subject, plain};
+use super::{Files, Subject, plain};
 use crate::{args::Format, base::Proposal};
 
 /// What names, arguments and sentences try.
-const HOSTILE: [&str; 9] = [
+const HOSTILE: [&str; 13] = [
     "a\u{1b}]0;title\u{7}\u{1b}[2J",
     "::add-mask::x",
     "x ##[add-matcher]/tmp/x ##vso[task.complete]",
@@ -25,18 +25,36 @@ const HOSTILE: [&str; 9] = [
     "``` ends the block",
     "|cell| \\",
     "%0A::error::x",
+    "]]></failure><testcase name='x'/> &amp; <!-- -- > \u{ffff}",
+    "</script></details><h1>h1</h1> \",\"severity\":\"info\"",
+    "it's $(id) `id` ; rm -rf ~ \\ '",
+    "-rf\u{85}\u{2067}",
 ];
+
+/// A name longer than any file system has.
+fn long() -> String {
+    "long/".repeat(4000)
+}
 
 /// A job that did everything wrong under these names.
 fn report(format: Format) -> String {
+    report_of(format, true)
+}
+
+/// A job that did much wrong; `broken`: so that nobody can accept any of it.
+fn report_of(format: Format, broken: bool) -> String {
     let mut recording = Recording::empty(ProbeSet::Tracepoint, false);
     let mut evidence = Evidence::default();
-    for name in HOSTILE {
+    let long = long();
+    for name in HOSTILE.into_iter().chain([&*long]) {
         recording.net.insert(name.to_owned());
         recording.write_paths.insert(name.to_owned());
-        recording.escapes.insert(name.to_owned());
-        recording.coverage.unseen.insert(name.to_owned());
-        recording.lose(name, 1);
+        recording.execs.insert(name.to_owned());
+        if broken {
+            recording.escapes.insert(name.to_owned());
+            recording.coverage.unseen.insert(name.to_owned());
+            recording.lose(name, 1);
+        }
         evidence.entries.push(Entry {
             column: Column::Net,
             entry: name.to_owned(),
@@ -50,7 +68,7 @@ fn report(format: Format) -> String {
             }],
         });
     }
-    let contract = r#"{"allow_net": [], "cpu_budget": 1, "writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "write_paths": []}"#;
+    let contract = r#"{"allow_net": [], "cpu_budget": 1, "allow_exec": [], "writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "write_paths": []}"#;
     let contract = Contract::from_json(contract.as_bytes()).unwrap();
     let forms = Forms::new(b"/", None, 0).unwrap();
     let rules = Rules::new(
@@ -63,7 +81,7 @@ fn report(format: Format) -> String {
     let case = Case {
         recording: &recording,
         rules: Some(&rules),
-        outcome: Outcome::Exited(1),
+        outcome: Outcome::Exited(i32::from(broken)),
         require_race_free: false,
         ignored: None,
     };
@@ -88,13 +106,19 @@ fn report(format: Format) -> String {
         )),
         wall_ms: Some(1),
         exit_code: 1,
+        files: Some(&Files::new(
+            "/srv/repo".as_ref(),
+            "/srv/repo/-l $(id)'\u{9b}.json".as_ref(),
+            Some("/srv/c`id`.json".as_ref()),
+        )),
+        tracked: None,
     };
     subject.write(format)
 }
 
 /// No report moves the cursor, turns text around, or has a runner's command where we put none.
 fn is_harmless(text: &str, commands: bool) {
-    let odd = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
+    let odd = |it: char| it != '\n' && (it.is_control() || "\u{202e}\u{2067}\u{ffff}".contains(it));
     assert!(!text.contains(odd), "{text:?}");
     for line in text.lines() {
         assert!(!line.contains("##["), "{line}");
@@ -181,6 +205,10 @@ fn nothing_of_a_name_is_markdown() {
             "@everyone",
             "http",
             "cell",
+            "<h1>",
+            "script",
+            "testcase",
+            "$(id)",
             "add-m",
             "drow",
             "title",
@@ -189,4 +217,145 @@ fn nothing_of_a_name_is_markdown() {
         }
     }
     assert!(text.contains("**net**") && text.contains("*Next*"));
+}
+
+#[test]
+fn a_gitlab_report_has_an_issue_for_each_finding_with_a_fingerprint_of_its_own() {
+    let text = report(Format::Gitlab);
+    is_harmless(&text, false);
+    let issues: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let mut prints = std::collections::BTreeSet::new();
+    for issue in &issues {
+        assert_eq!(issue.as_object().unwrap().len(), 5, "{issue}");
+        let print = issue["fingerprint"].as_str().unwrap();
+        assert!(print.len() == 64 && prints.insert(print), "{issue}");
+        assert!(
+            ["blocker", "critical", "major", "minor"]
+                .contains(&issue["severity"].as_str().unwrap())
+        );
+        assert!(!issue["description"].as_str().unwrap().is_empty());
+        assert!(!issue["location"]["path"].as_str().unwrap().starts_with('/'));
+        assert_eq!(issue["location"]["lines"]["begin"], 1);
+    }
+    for name in HOSTILE {
+        let of = |check: &str| issues.iter().filter(|it| it["check_name"] == check).count();
+        assert_eq!(of("capgate/net"), HOSTILE.len() + 1, "{name}");
+    }
+    let again: Vec<serde_json::Value> = serde_json::from_str(&report(Format::Gitlab)).unwrap();
+    assert_eq!(issues, again);
+}
+
+#[test]
+fn a_junit_report_is_well_formed_and_has_a_case_for_each_column() {
+    use quick_xml::{Reader, events::Event};
+
+    let text = report(Format::Junit);
+    is_harmless(&text, false);
+    let mut reader = Reader::from_str(&text);
+    reader.config_mut().check_end_names = true;
+    let (mut cases, mut failed, mut said) = (Vec::new(), Vec::new(), String::new());
+    let mut within = Vec::new();
+    let attribute = |start: &quick_xml::events::BytesStart<'_>, name: &str| {
+        let found = start.try_get_attribute(name).unwrap().unwrap();
+        quick_xml::escape::unescape(&found.value)
+            .unwrap()
+            .into_owned()
+    };
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(start) => {
+                let name = start.name().as_ref().to_owned();
+                match &*name {
+                    "testcase" => cases.push(attribute(&start, "name")),
+                    "failure" => failed.push(attribute(&start, "type")),
+                    "testsuite" | "system-out" => {}
+                    other => panic!("an element of somebody else's: {other}"),
+                }
+                within.push(name);
+            }
+            Event::Empty(start) => {
+                assert_eq!(start.name().as_ref(), "testcase");
+                cases.push(attribute(&start, "name"));
+            }
+            Event::End(_) => drop(within.pop().unwrap()),
+            Event::Text(part) => said.push_str(&part),
+            Event::GeneralRef(_) | Event::Decl(_) => {}
+            Event::Eof => break,
+            other => panic!("not written by us: {other:?}"),
+        }
+    }
+    assert!(within.is_empty());
+    assert_eq!(
+        cases,
+        [
+            "job",
+            "recording",
+            "net",
+            "cpu",
+            "writes",
+            "execs",
+            "escapes"
+        ]
+    );
+    assert_eq!(
+        failed,
+        [
+            "job-failed",
+            "incomplete",
+            "net",
+            "writes",
+            "execs",
+            "escapes"
+        ]
+    );
+    assert!(said.contains("testcase name"), "{said}");
+}
+
+/// The words of a line, as a shell takes them.
+fn words(line: &str) -> Vec<String> {
+    let script = format!("capgate() {{ printf '%s\\n' \"$@\"; }}; {line}");
+    let said = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
+    let said = String::from_utf8(said.stdout).unwrap();
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_line_that_accepts_is_safe_to_paste_and_names_what_the_report_shows() {
+    let text = plain(&report_of(Format::Human, false));
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let line = |option: &str| {
+        let has = |line: &&&str| line.starts_with("capgate accept") && line.contains(option);
+        *lines.iter().find(has).unwrap()
+    };
+    let execs = words(line("--exec"));
+    assert_eq!(
+        execs[..3],
+        ["accept", r"./-l $(id)'\u{9b}.json", "/srv/c`id`.json"]
+    );
+    let long = long();
+    let names: Vec<String> = HOSTILE
+        .into_iter()
+        .chain([&*long])
+        .map(crate::shown::harmless)
+        .collect();
+    // One that could be taken for an option comes in one word with its own.
+    let given: Vec<&str> = execs[3..]
+        .iter()
+        .map(|word| word.strip_prefix("--exec=").unwrap_or(word))
+        .filter(|&word| word != "--exec")
+        .collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    let mut sorted = given.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, names);
+    // So many names are accepted together.
+    assert!(line("--writes").ends_with(" --writes"));
+    // No pattern permits what is no destination, and nobody accepts anything of a job that failed.
+    assert!(!text.contains("--net"), "{text}");
+    assert!(!plain(&report(Format::Human)).contains("capgate accept"));
 }

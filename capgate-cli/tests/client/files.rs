@@ -61,7 +61,8 @@ fn other_files_can_be_named() {
     Evidence::from_json(&evidence).unwrap();
     let report = fs::read_to_string(stand.path("r.txt")).unwrap();
     assert!(
-        report.starts_with("capgate: match (job j-1, recording complete"),
+        report.starts_with("capgate: match (job j-1, contract `")
+            && report.contains("c.json`, recording complete"),
         "{report}"
     );
 }

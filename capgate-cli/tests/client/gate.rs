@@ -142,13 +142,18 @@ fn the_report_names_who_and_when_and_what_to_do() {
         it.recording = recording(&["192.0.2.7:9"], &[]);
         it.evidence = evidence(Column::Net, "192.0.2.7:9");
     };
-    let output = run(change, &[], &["false"]);
+    let stand = Stand::with(change);
+    let output = output(&mut stand.run(&["false"]));
     let stderr = text(&output.stderr);
     assert_eq!(text(&output.stdout), "");
     let lines: Vec<&str> = stderr.lines().collect();
+    let contract = stand.path("tests/capability.ledger.json");
     assert_eq!(
         lines[0],
-        "capgate: job-failed, also: net (job j-1, recording complete, 1.234 s, exit 1)"
+        format!(
+            "capgate: job-failed, also: net (job j-1, contract `{}`, recording complete, 1.234 s, exit 1)",
+            contract.display()
+        )
     );
     assert!(stderr.contains("+ `192.0.2.7:9`"), "{stderr}");
     assert!(
@@ -189,6 +194,11 @@ fn other_formats_go_to_stdout_after_the_job() {
         ("json", "{\n"),
         ("markdown", "### capgate: `net`"),
         ("github", "::error title=capgate::net (job"),
+        ("gitlab", "[\n"),
+        (
+            "junit",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"capgate\" tests=\"7\" failures=\"1\"",
+        ),
     ] {
         let change = |it: &mut Manner| it.recording = recording(&["192.0.2.7:9"], &[]);
         let output = run(change, &["--format", format], &["printf", "from the job"]);
@@ -203,11 +213,13 @@ fn other_formats_go_to_stdout_after_the_job() {
 
 #[test]
 fn no_option_loses_the_exit_code() {
-    let options: [&[&str]; 9] = [
+    let options: [&[&str]; 11] = [
         &["--format", "human"],
         &["--format", "json"],
         &["--format", "markdown"],
         &["--format", "github"],
+        &["--format", "gitlab"],
+        &["--format", "junit"],
         &["--report", "r"],
         &["--format", "json", "--report", "r"],
         &["--ledger", "l", "--evidence", "e"],

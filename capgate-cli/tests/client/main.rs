@@ -17,6 +17,7 @@ mod gate;
 mod host;
 mod private;
 mod real;
+mod report;
 mod signals;
 mod stand;
 mod stand_in;

@@ -122,6 +122,7 @@ pub(crate) fn bare() -> Command {
         "CLICOLOR_FORCE",
         "GIT_DIR",
         "GIT_WORK_TREE",
+        "GITHUB_STEP_SUMMARY",
         "XDG_RUNTIME_DIR",
     ] {
         command.env_remove(name);

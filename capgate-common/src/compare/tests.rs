@@ -502,3 +502,67 @@ const OUTCOMES: [Outcome; 9] = [
     Outcome::Abandoned,
     Outcome::Failed,
 ];
+
+#[test]
+fn each_pattern_tells_how_much_it_covered() {
+    let mut recording = nothing();
+    recording.net = set(&["192.0.2.1:1", "192.0.2.1:2", "192.0.2.2:1"]);
+    recording.execs = set(&["/bin/sh"]);
+    recording.coverage.unseen = set(&["io_uring"]);
+    let rules = rules(&json!({
+        "allow_net": ["192.0.2.1:*", "192.0.2.0/24:1", "192.0.2.9:9"],
+        "ignore_writes": ["*.tmp"],
+        "allow_exec": ["/bin/*"],
+        "allow_unseen": ["docker", "io_uring"],
+    }));
+    let ignored = set(&["a.tmp", "b.tmp"]);
+    let judgement = judge(&Case {
+        ignored: Some(&ignored),
+        ..case(&recording, Some(&rules), Outcome::Exited(0))
+    });
+    let uses: Vec<(&str, &str, usize)> = judgement
+        .patterns
+        .iter()
+        .map(|it| (it.key.as_str(), it.pattern.as_str(), it.entries))
+        .collect();
+    assert_eq!(
+        uses,
+        [
+            ("allow_net", "192.0.2.1:*", 2),
+            ("allow_net", "192.0.2.0/24:1", 2),
+            ("allow_net", "192.0.2.9:9", 0),
+            ("ignore_writes", "*.tmp", 2),
+            ("allow_exec", "/bin/*", 1),
+            ("allow_unseen", "docker", 0),
+            ("allow_unseen", "io_uring", 1),
+        ]
+    );
+    // Those that covered nothing are remarked on, and no others.
+    let remarks: Vec<&Note> = judgement.notes.iter().collect();
+    assert!(
+        matches!(remarks[..], [Note::UnusedPattern { pattern: one, .. }, Note::UnusedPattern { pattern: other, .. }]
+            if one == "192.0.2.9:9" && other == "docker"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
+fn little_head_room_is_remarked_on_and_breaks_nothing() {
+    for (cpu_sec, expect) in [(24, false), (25, true), (30, true), (31, false)] {
+        let mut recording = nothing();
+        recording.cpu_sec = cpu_sec;
+        let judgement = judged(&recording, &json!({}));
+        let close = Note::LittleHeadRoom {
+            cpu_sec,
+            cpu_budget: 30,
+        };
+        assert_eq!(judgement.notes.contains(&close), expect, "{cpu_sec}");
+        assert_eq!(judgement.exit_code == 0, cpu_sec <= 30, "{cpu_sec}");
+    }
+    // Nothing of nothing is no cause for worry.
+    assert!(
+        judged(&nothing(), &json!({"cpu_budget": 1}))
+            .notes
+            .is_empty()
+    );
+}
