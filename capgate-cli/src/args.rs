@@ -36,10 +36,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command as a recorded job and gate it on its contract
-    #[command(after_help = "Example: capgate run --label nightly -- pytest -q\n\n\
+    #[command(
+        after_help = "Examples: capgate run --label nightly -- pytest -q\n          \
+        capgate run --enforce -- pytest -q\n          capgate run --no-network -- make check\n\n\
         The command sees its own arguments, environment, working directory, terminal, descriptors, limits and signals as \
         without capgate. The human report goes to stderr after the command has ended; the other formats go to stdout, or \
-        into a file with --report.")]
+        into a file with --report."
+    )]
     Run(RunArgs),
     /// Write a first contract, from runs of a command or from recorded ledgers
     #[command(after_help = "Example: capgate init --runs 3 -- pytest -q\n\n\
@@ -164,6 +167,12 @@ pub(crate) struct RunArgs {
     /// Record and do not gate
     #[arg(long)]
     pub(crate) record: bool,
+    /// Have the kernel refuse connections that the contract does not allow, as its key `enforce` does
+    #[arg(long)]
+    pub(crate) enforce: bool,
+    /// Have the kernel refuse every connection, but to what the job itself listens on
+    #[arg(long, conflicts_with = "enforce")]
+    pub(crate) no_network: bool,
     /// Who records it.
     #[command(flatten)]
     pub(crate) recorder: Recorder,

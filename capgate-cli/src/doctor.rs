@@ -5,6 +5,7 @@ mod host;
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
+use capgate_common::protocol::Status;
 use nix::unistd::{self, Group};
 use serde::Serialize;
 
@@ -154,9 +155,26 @@ fn service(args: &DoctorArgs) -> Vec<Fact> {
                     harmless(&status.not_covered.join(", ")),
                 ));
             }
+            facts.push(enforcement(&status));
         }
     }
     facts
+}
+
+/// Whether the daemon can have the kernel refuse connections: one that loaded its probes can.
+fn enforcement(status: &Status) -> Fact {
+    let name = "enforcement";
+    if status.not_denied.is_empty() {
+        return Fact::note(name, "this capgated cannot refuse connections")
+            .but("install the same release of both: `run --enforce` fails");
+    }
+    Fact::ok(
+        name,
+        format!(
+            "connections can be refused (run --enforce); never refused: {}",
+            harmless(&status.not_denied.join(", "))
+        ),
+    )
 }
 
 /// Whether this user may use the service. Its socket decides; this tells why.

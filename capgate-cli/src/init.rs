@@ -136,6 +136,8 @@ fn start(args: &InitArgs, path: &Path) -> anyhow::Result<Start> {
         contract_path: Some(pathform::escape(path.as_os_str().as_bytes())),
         commit_rules: None,
         record: true,
+        enforce: false,
+        no_network: false,
         env: Default::default(),
         labels: vec!["init".to_owned()],
         tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),

@@ -208,6 +208,7 @@ fn status_text(status: &Status) -> String {
         ),
         ("attached", list(&status.attached)),
         ("not covered", list(&status.not_covered)),
+        ("not refused", list(&status.not_denied)),
         ("cgroup2", status.cgroup_root.clone()),
         (
             "jobs",

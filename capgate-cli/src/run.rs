@@ -72,7 +72,8 @@ impl Plan {
     fn make(args: &RunArgs) -> anyhow::Result<Self> {
         let root = place::root(args.root.as_deref())?;
         let path = place::contract_path(args.contract.as_deref(), &root);
-        let needed = !args.record || args.contract.is_some() || args.base.is_some();
+        let judged = !args.record && !args.no_network;
+        let needed = judged || args.enforce || args.contract.is_some() || args.base.is_some();
         // Old ledgers go first: whatever fails from here on must not leave one that looks like this run's.
         let beside = needed || path.exists();
         let ledger_path =
@@ -125,6 +126,8 @@ impl Plan {
             contract_path: basis.map(|basis| pathform::escape(basis.path.as_os_str().as_bytes())),
             commit_rules: basis.and_then(|basis| basis.rules.clone()).map(Box::new),
             record: args.record,
+            enforce: args.enforce,
+            no_network: args.no_network,
             env,
             labels: args.labels.clone(),
             tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),

@@ -152,6 +152,11 @@ impl Host {
     pub fn address(&self) -> IpAddr {
         self.address
     }
+
+    /// The name of the interface that belongs to it, escaped.
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
 }
 
 impl fmt::Display for Host {

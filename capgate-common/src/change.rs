@@ -90,6 +90,7 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
         &old.require_race_free,
         &new.require_race_free,
     );
+    changes.value("enforce", &old.enforce, &new.enforce);
     changes.0
 }
 

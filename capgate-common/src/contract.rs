@@ -27,7 +27,7 @@ pub const MAX_PATTERN_BYTES: usize = 4096;
 /// Largest budget in seconds: thirty years, so that sums with it cannot overflow.
 pub const MAX_CPU_BUDGET: u64 = 1_000_000_000;
 /// The keys of a contract, in the order of the documentation.
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 13] = [
     "schema",
     "allow_net",
     "cpu_budget",
@@ -40,6 +40,7 @@ pub const KEYS: [&str; 12] = [
     "allow_exec",
     "allow_unseen",
     "require_race_free",
+    "enforce",
 ];
 /// The keys that must be present.
 pub const REQUIRED_KEYS: [&str; 3] = ["allow_net", "cpu_budget", "writes"];
@@ -69,6 +70,8 @@ pub struct Contract {
     pub allow_unseen: BTreeSet<String>,
     /// The recording must be free of races.
     pub require_race_free: bool,
+    /// The kernel refuses connections that `allow_net` does not allow.
+    pub enforce: bool,
 }
 
 /// How a write set is compared with the contract's.
@@ -206,6 +209,9 @@ impl Contract {
                 .unwrap_or_default(),
             require_race_free: values
                 .optional("require_race_free", values::flag)?
+                .unwrap_or_default(),
+            enforce: values
+                .optional("enforce", values::flag)?
                 .unwrap_or_default(),
         };
         contract.check_sum_of_keys()?;

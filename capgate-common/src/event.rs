@@ -9,6 +9,8 @@
 pub const REC_TRUNCATED: u16 = 1 << 0;
 /// Memory that the record needs could not be read; must count as lost.
 pub const REC_FAULT: u16 = 1 << 1;
+/// What an [`InetRecord`] tells of was refused: the call failed with EPERM.
+pub const REC_DENIED: u16 = 1 << 2;
 
 /// [`Header::kind`]: a file came into the job's hands, writable, created or truncated ([`FileRecord`]).
 pub const KIND_FILE: u16 = 1;
@@ -628,4 +630,5 @@ pub struct Offsets {
     pub pid_numbers: u32,
     pub upid_nr: u32,
     pub io_kiocb_opcode: u32,
+    pub sock_sk_cgrp_data_cgroup: u32,
 }

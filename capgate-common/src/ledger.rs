@@ -75,6 +75,27 @@ impl ProbeSet {
     }
 }
 
+/// What the kernel refused to a job whose network was enforced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Enforcement {
+    /// What it could reach.
+    pub reach: Reach,
+    /// What was not refused, a phrase each.
+    pub not_denied: BTreeSet<String>,
+}
+
+/// What an enforced job could reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// What the contract's `allow_net` allows, and itself.
+    AllowNet,
+    /// Itself alone: `--no-network`.
+    #[serde(rename = "self")]
+    Itself,
+}
+
 /// What the recorder could see of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,6 +112,9 @@ pub struct Coverage {
     pub not_covered: BTreeSet<String>,
     /// What the job used and the recorder could not see: `io_uring`, ….
     pub unseen: BTreeSet<String>,
+    /// How the job's network was enforced; `None` when it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<Enforcement>,
 }
 
 /// What one job did: the columns and how far they can be trusted. Facts only; what they mean is for `compare` to say.
@@ -128,6 +152,7 @@ impl Recording {
                 hooks: BTreeSet::new(),
                 not_covered: BTreeSet::new(),
                 unseen: BTreeSet::new(),
+                enforced: None,
             },
         }
     }

@@ -10,6 +10,7 @@ pub mod change;
 pub mod compare;
 #[cfg(feature = "user")]
 pub mod contract;
+pub mod enforce;
 #[cfg(feature = "user")]
 pub mod escapes;
 pub mod event;

@@ -13,6 +13,7 @@ use crate::{
 };
 
 mod parse;
+pub mod reach;
 
 /// One pattern of `allow_net`.
 #[derive(Clone, Debug, PartialEq, Eq)]

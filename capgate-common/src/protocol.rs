@@ -90,6 +90,12 @@ pub struct Start {
     pub commit_rules: Option<Box<CommitRules>>,
     /// Record only: no comparison and no CPU budget. A contract's patterns still say what does not count.
     pub record: bool,
+    /// Have the kernel refuse connections that the contract's `allow_net` does not allow. The contract may ask for it too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enforce: bool,
+    /// Have the kernel refuse every connection, but to the job itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_network: bool,
     /// Environment values that contract tokens (`$TMPDIR`, ...) resolve from.
     pub env: BTreeMap<String, String>,
     /// Free words that name the job in lists.
@@ -236,6 +242,9 @@ pub struct Status {
     pub attached: Vec<String>,
     /// What the set does not cover, a phrase each.
     pub not_covered: Vec<String>,
+    /// What is not refused to a job whose network is enforced, a phrase each.
+    #[serde(default)]
+    pub not_denied: Vec<String>,
     /// Where cgroup2 is mounted.
     pub cgroup_root: String,
     /// Kernel release.

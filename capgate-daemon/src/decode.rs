@@ -54,7 +54,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let fact = match kind {
         wire::KIND_FILE => file(&mut reader, &mut damaged)?,
         wire::KIND_NAME => name(&mut reader, &mut damaged)?,
-        wire::KIND_INET => inet(&mut reader)?,
+        wire::KIND_INET => inet(&mut reader, flags & wire::REC_DENIED != 0)?,
         wire::KIND_UNIX => unix(&mut reader, data_len, &mut damaged)?,
         wire::KIND_SOCKET => socket(&mut reader, data_len)?,
         wire::KIND_EXEC => exec(&mut reader, &mut damaged)?,
@@ -178,7 +178,7 @@ fn name_op(value: u16) -> Result<NameOp, DecodeError> {
     })
 }
 
-fn inet(reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
+fn inet(reader: &mut Reader<'_>, denied: bool) -> Result<Fact, DecodeError> {
     let netns = reader.u64()?;
     let addr: [u8; 16] = reader.take()?;
     let local: [u8; 16] = reader.take()?;
@@ -214,6 +214,7 @@ fn inet(reader: &mut Reader<'_>) -> Result<Fact, DecodeError> {
         local_port,
         sock_type,
         protocol,
+        denied,
     }))
 }
 

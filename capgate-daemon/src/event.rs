@@ -246,6 +246,8 @@ pub struct Inet {
     pub sock_type: u16,
     /// `IPPROTO_` value.
     pub protocol: u16,
+    /// The kernel was told to refuse it.
+    pub denied: bool,
 }
 
 /// The operation behind an [`Inet`].

@@ -370,6 +370,7 @@ impl Jobs {
             race_free: facts.race_free,
             attached: facts.attached,
             not_covered: facts.not_covered,
+            not_denied: facts.not_denied,
             cgroup_root: self.hierarchy.root().display().to_string(),
             kernel: self.kernel.clone(),
             running,

@@ -18,17 +18,13 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat},
-    ifaddrs::getifaddrs,
     libc,
     net::if_::if_indextoname,
-    sys::{
-        socket::{AddressFamily, SockFlag, SockType, SockaddrLike as _, SockaddrStorage, socket},
-        stat::{FileStat, SFlag, fstat, fstatat},
-    },
+    sys::stat::{FileStat, SFlag, fstat, fstatat},
     time::{ClockId, clock_gettime},
 };
 
-use crate::mounts::newest;
+use crate::{mounts::newest, netns};
 
 /// Longest path given to one call: `PATH_MAX` (limits.h) less the closing NUL.
 const LONGEST: usize = 4095;
@@ -136,7 +132,7 @@ impl JobRoot {
             slash,
             slash_path,
             root_path,
-            netns: own_netns(),
+            netns: netns::cookie().ok(),
             cgroup: None,
             mounts: None,
         })
@@ -289,12 +285,7 @@ impl Look for JobRoot {
         if self.netns != Some(netns) {
             return Vec::new();
         }
-        let Ok(interfaces) = getifaddrs() else {
-            return Vec::new();
-        };
-        interfaces
-            .filter_map(|interface| ip_of(&interface.address?))
-            .collect()
+        netns::addresses().unwrap_or_default()
     }
 
     fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>> {
@@ -368,36 +359,6 @@ fn directory_path(file: BorrowedFd<'_>, what: &'static str) -> Result<Vec<u8>, R
 fn same_namespace(pid: u32, kind: &str) -> Option<bool> {
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
     Some(of(&pid.to_string())? == of("self")?)
-}
-
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    match address.family()? {
-        AddressFamily::Inet => Some(IpAddr::V4(address.as_sockaddr_in()?.ip())),
-        AddressFamily::Inet6 => Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())),
-        _ => None,
-    }
-}
-
-/// Cookie of the network namespace that this thread is in.
-fn own_netns() -> Option<u64> {
-    /// Not in the `libc` crate (include/uapi/asm-generic/socket.h, the same on x86-64 and arm64).
-    const SO_NETNS_COOKIE: libc::c_int = 71;
-
-    let family = AddressFamily::Unix;
-    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).ok()?;
-    let mut cookie = 0u64;
-    let mut len = libc::socklen_t::try_from(size_of_val(&cookie)).ok()?;
-    // SAFETY: both pointers are to live locals, `len` is the size of the first; nix has no such option.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
-    };
-    (answer == 0).then_some(cookie)
 }
 
 #[cfg(test)]

@@ -102,13 +102,6 @@ pub fn destination(addr: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether an address has a meaning only on one link, so that its interface belongs to it.
-#[must_use]
-pub fn is_link_local(addr: IpAddr) -> bool {
-    matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local()
-        || matches!(addr.octets(), [0xff, second, ..] if second & 0xf == 2))
-}
-
 /// What a record of a socket without a hook of its own is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {

@@ -160,6 +160,7 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         pid_numbers: "pid"."numbers",
         upid_nr: "upid"."nr",
         io_kiocb_opcode: "io_kiocb"."opcode",
+        sock_sk_cgrp_data_cgroup: "sock"."sk_cgrp_data.cgroup",
     };
     if offsets.dentry_d_name_len != offsets.dentry_d_parent + 12
         || offsets.dentry_d_name_name != offsets.dentry_d_parent + 16

@@ -21,14 +21,17 @@ use capgate_common::{
 mod error;
 mod kernel;
 mod set;
+mod wall;
 
 pub use error::ProbesError;
 use error::{map_error, one_line};
 use set::{Hook, IO_URING, Link, MPTCP, Where};
+use wall::Wall;
 
 use crate::{
     memory,
     offsets::{self, Found, KERNEL_BTF},
+    permit::Rule,
 };
 
 /// A ring of which so many records of the largest size are less than the part that may fill unread.
@@ -111,6 +114,7 @@ pub struct Probes {
     mounts: HashMap<MapData, MountKeyValue, u8>,
     /// What `mounts` holds: slot and id.
     known_mounts: Vec<(u32, u32)>,
+    wall: Wall,
     /// The kernel empties the array when nobody holds it open.
     _concerns: Option<ProgramArray<MapData>>,
     /// What `scope` holds.
@@ -246,6 +250,7 @@ impl Probes {
             roots: take(&mut ebpf, "ROOTS")?,
             mounts: take(&mut ebpf, "MOUNTS")?,
             known_mounts: Vec::new(),
+            wall: Wall::take(&mut ebpf)?,
             _concerns: concerns,
             ebpf,
             hooks,
@@ -404,6 +409,8 @@ impl Probes {
             *free.ok_or(ProbesError::Levels { level })? = depth;
         }
         self.adopt(index, at)?;
+        // What a job that could not begin left.
+        self.wall.fell(index)?;
         let ring = self.new_ring()?;
         self.rings
             .set(index, &ring, 0)
@@ -439,6 +446,26 @@ impl Probes {
             skipped_before,
         };
         Ok((job, ring))
+    }
+
+    /// Has the kernel refuse a job every connection but to itself and to what a rule permits. Before the job has a task; its own
+    /// addresses are those of the network namespace `netns`.
+    ///
+    /// # Errors
+    /// When the kernel refuses to keep the rules.
+    pub fn enforce(
+        &mut self,
+        job: &JobSlot,
+        netns: u64,
+        rules: &[Rule],
+    ) -> Result<(), ProbesError> {
+        self.wall.raise(job.index, netns, rules)
+    }
+
+    /// How many rules of enforcement the kernel holds, of all jobs.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.wall.len()
     }
 
     /// Tells the kernel where the job in a slot begins.
@@ -530,6 +557,7 @@ impl Probes {
     /// # Errors
     /// When the kernel refuses.
     pub fn release(&mut self, job: JobSlot) -> Result<(), ProbesError> {
+        self.wall.fell(job.index)?;
         let Some(depth) = self
             .slots
             .get_mut(job.index as usize)

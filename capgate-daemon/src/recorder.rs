@@ -88,6 +88,8 @@ pub struct Facts {
     pub attached: Vec<String>,
     /// What the set does not cover, a phrase each.
     pub not_covered: Vec<String>,
+    /// What is not refused to a job whose network is enforced, a phrase each.
+    pub not_denied: Vec<String>,
     /// Events seen since start.
     pub events: u64,
     /// Events lost since start.

@@ -25,10 +25,12 @@ use nix::unistd::{Uid, User};
 use crate::{
     decode::DecodeError,
     drain::{self, Drain, Take},
+    enforcement::Plan,
     event::Event,
     look::JobRoot,
     loss, memory,
     mounts::{Mounts, newest},
+    permit::NOT_DENIED,
     probes::{At, JobSlot, Probes, ProbesError},
     recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
     resolve::Places,
@@ -72,6 +74,7 @@ impl Shared {
         cgroup_id: u64,
         level: u32,
         beginning: &Beginning,
+        plan: Option<&Plan>,
     ) -> Result<(JobSlot, aya::maps::RingBuf<aya::maps::MapData>), ProbesError> {
         let mut kernel = self.kernel();
         kernel.probes.attach()?;
@@ -81,9 +84,22 @@ impl Shared {
             mounts: &beginning.mounts,
             newest_mount: beginning.newest_mount,
         };
-        let opened = kernel.probes.open_job(cgroup_id, level, &at)?;
+        let (slot, ring) = kernel.probes.open_job(cgroup_id, level, &at)?;
+        // The job has no task yet: it is never without its rules.
+        let enforced = match plan {
+            Some(plan) => kernel.probes.enforce(&slot, plan.netns, &plan.rules),
+            None => Ok(()),
+        };
+        if let Err(error) = enforced {
+            let closed = kernel.probes.close_scope(&slot);
+            let released = kernel.probes.release(slot);
+            if let Err(error) = closed.and(released) {
+                tracing::error!(%error, "the recording of a job that could not begin stays in the kernel");
+            }
+            return Err(error);
+        }
         kernel.open += 1;
-        Ok(opened)
+        Ok((slot, ring))
     }
 
     /// Takes a job out of scope, and says what the kernel counted for it, and how many runs of programs it skipped meanwhile.
@@ -180,6 +196,8 @@ impl Recorder for ProbeRecorder {
             }
             None => None,
         };
+        let contract = rules.as_deref().map(Rules::contract);
+        let plan = Plan::make(start, contract, opening.client_pid).map_err(sentence)?;
         let probe_set = self.shared.kernel().probes.set();
         let view = JobView {
             rules: rules.clone(),
@@ -209,7 +227,12 @@ impl Recorder for ProbeRecorder {
         let session = Arc::new(Mutex::new(session));
         let (slot, ring) = self
             .shared
-            .open(opening.cgroup.id(), opening.cgroup.level(), &beginning)
+            .open(
+                opening.cgroup.id(),
+                opening.cgroup.level(),
+                &beginning,
+                plan.as_ref(),
+            )
             .map_err(sentence)?;
         let taker = Taker {
             shared: Arc::clone(&self.shared),
@@ -228,6 +251,7 @@ impl Recorder for ProbeRecorder {
                 drain,
                 session,
                 _beginning: beginning,
+                plan,
             }),
             stream: opening.stream,
             // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
@@ -253,6 +277,7 @@ impl Recorder for ProbeRecorder {
             race_free: kernel.probes.race_free(),
             attached: kernel.probes.attached(),
             not_covered: kernel.probes.not_covered(),
+            not_denied: NOT_DENIED.map(str::to_owned).to_vec(),
             events: self.shared.events.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
         }
@@ -313,6 +338,7 @@ struct Open {
     drain: Drain<Taker>,
     session: Arc<Mutex<Session>>,
     _beginning: Beginning,
+    plan: Option<Plan>,
 }
 
 /// One job's recording.
@@ -358,6 +384,7 @@ impl Recording for ProbeRecording {
             drain,
             session,
             _beginning,
+            plan,
         } = self.open.take().ok_or_else(closed)?;
         // In this order: nothing is written to the ring any more when its end is looked for.
         let (counters, skipped) = self.shared.close(slot).map_err(sentence)?;
@@ -390,6 +417,7 @@ impl Recording for ProbeRecording {
             not_covered,
             race_free,
             unseen: BTreeSet::new(),
+            enforced: plan.map(|plan| plan.sealed()),
             lost: closing
                 .lost
                 .into_iter()

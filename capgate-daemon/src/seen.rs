@@ -34,6 +34,7 @@ ops! {
     Chown = "chown",
     Connect = "connect",
     Create = "create",
+    Denied = "denied",
     Egress = "egress",
     Exec = "exec",
     Exit = "exit",

@@ -13,7 +13,7 @@ use capgate_common::{
     escapes,
     event::{self as wire, UNSEEN_NAMES},
     evidence::{Evidence, Item, Process},
-    ledger::{ProbeSet, Recording},
+    ledger::{Enforcement, ProbeSet, Recording},
     pathform::{Form, Forms, escape},
     protocol::StreamEvent,
     rules::Rules,
@@ -109,6 +109,8 @@ pub struct Closing {
     pub race_free: bool,
     /// Further blind spots.
     pub unseen: BTreeSet<String>,
+    /// How the job's network was enforced; `None` when it was not.
+    pub enforced: Option<Enforcement>,
     /// Further losses: skipped program runs, a reader that failed.
     pub lost: BTreeMap<String, u64>,
     /// How long looking at names may take altogether; what is left then cannot be told.
@@ -434,6 +436,7 @@ impl Session {
         let mut recording = Recording::empty(self.probe_set, closing.race_free);
         recording.coverage.hooks = closing.hooks;
         recording.coverage.not_covered = closing.not_covered;
+        recording.coverage.enforced = closing.enforced;
         recording.cpu_sec = closing.user_usec / 1_000_000;
         let counts = columns::counts(&closing.counters, self.decoded, self.rejected);
         columns::kernel_losses(&mut recording, &closing.counters, &counts);

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use capgate_common::{
     address::{Host, NetEntry},
+    netpattern::reach::is_link_local,
     pathform::Form,
 };
 use hashbrown::{HashMap, HashSet};
@@ -16,9 +17,9 @@ use crate::{
     event::{Inet, InetOp},
     look::{At, Look},
     names::{Full, NameId, Names},
-    normalise::{Channel, Transport, channel, destination, is_link_local},
+    normalise::{Channel, Transport, channel, destination},
     process::ImageId,
-    seen::{Moment, Op, Seen},
+    seen::{Moment, Op, Ops, Seen},
 };
 
 /// A destination as records tell it apart.
@@ -179,19 +180,21 @@ impl Sockets {
             }
             return Ok(None);
         }
+        let denied = if inet.denied {
+            Ops::one(Op::Denied)
+        } else {
+            Ops::default()
+        };
         let addr = destination(inet.addr);
         let transport = match channel(inet) {
             Channel::Raw(protocol) => {
-                return self
-                    .reach(
-                        Destination::Raw {
-                            addr: Some(addr),
-                            protocol,
-                        },
-                        op,
-                        moment,
-                    )
-                    .map(Some);
+                let to = Destination::Raw {
+                    addr: Some(addr),
+                    protocol,
+                };
+                let id = self.reach(to, op, moment)?;
+                self.reached[id.0 as usize].seen.ops.add(denied);
+                return Ok(Some(id));
             }
             Channel::Port(transport) => transport,
         };
@@ -223,6 +226,7 @@ impl Sockets {
             moment,
         )?;
         let reached = &mut self.reached[id.0 as usize];
+        reached.seen.ops.add(denied);
         if scope != 0 && reached.zone.is_none() {
             // Looked up now: the interface may be gone at the end. A number stands for one that has no name here.
             let name = look.interface(netns, scope);

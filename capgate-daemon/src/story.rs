@@ -319,11 +319,11 @@ impl Teller {
                     sock_type: 1,
                 }))
             }
-            op @ ("tcp" | "udp" | "send" | "egress" | "listen" | "bindudp") => {
+            op @ ("tcp" | "udp" | "denied" | "send" | "egress" | "listen" | "bindudp") => {
                 let (addr, port) = address(word(1));
                 let local = words.get(2).map(|local| address(local));
                 let op = match op {
-                    "tcp" | "udp" => InetOp::Connect,
+                    "tcp" | "udp" | "denied" => InetOp::Connect,
                     "send" => InetOp::Send,
                     "egress" => InetOp::Egress,
                     "listen" => InetOp::Listen,
@@ -340,6 +340,7 @@ impl Teller {
                     local_port: local.map_or(0, |(_, port)| port),
                     sock_type: if tcp { 1 } else { 2 },
                     protocol: if tcp { 6 } else { 17 },
+                    denied: words[0] == "denied",
                 }))
             }
             "socket" => {
@@ -475,6 +476,7 @@ pub(crate) fn closing(emitted: u64) -> Closing {
         user_usec: 2_900_000,
         hooks: BTreeSet::new(),
         not_covered: BTreeSet::new(),
+        enforced: None,
         race_free: false,
         unseen: BTreeSet::new(),
         lost: BTreeMap::new(),

@@ -244,6 +244,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         user_usec: 0,
         hooks: BTreeSet::new(),
         not_covered: BTreeSet::new(),
+        enforced: None,
         race_free: false,
         unseen: BTreeSet::new(),
         lost: BTreeMap::new(),

@@ -4,6 +4,7 @@
 
 pub mod arch;
 pub mod emit;
+pub mod enforce;
 pub mod exec;
 pub mod file;
 pub mod kernel;

@@ -8,27 +8,28 @@ use aya_ebpf::{
     macros::btf_map,
     programs::{SkBuffContext, SockAddrContext},
 };
-use capgate_common::event::{Header, INET_EGRESS, InetRecord, KIND_INET, Slot};
+use capgate_common::event::{Header, INET_EGRESS, InetRecord, KIND_INET, REC_DENIED, Slot};
 
 use crate::{
     emit,
+    enforce::{self, Destination},
     kernel::{self, Address, offset},
     scope,
     socket::{AF_INET, AF_INET6},
 };
 
-const IPPROTO_TCP: u8 = 6;
-const IPPROTO_UDP: u8 = 17;
-const IPPROTO_UDPLITE: u8 = 136;
+pub const IPPROTO_TCP: u8 = 6;
+pub const IPPROTO_UDP: u8 = 17;
+pub const IPPROTO_UDPLITE: u8 = 136;
 const SOCK_RAW: u32 = 3;
 /// `sin6_scope_id` in `struct sockaddr_in6` (include/uapi/linux/in6.h).
 const SCOPE_ID: usize = 24;
 
-/// The current task connects or sends to an address, which the kernel has not acted on yet.
+/// The current task connects or sends to an address, which the kernel has not acted on yet. The answer is whether it may.
 #[inline(always)]
-pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
+pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) -> bool {
     let Some(slot) = scope::current() else {
-        return;
+        return true;
     };
     let addr_ctx = ctx.sock_addr;
     let mut addr = [0u8; 16];
@@ -79,8 +80,18 @@ pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
     } else {
         0
     };
+    let permitted = match enforce::of(slot) {
+        Some(enforced) => {
+            let to = Destination::new(family, &addr, scope_id);
+            enforce::permits(ctx, slot, enforced, &to, port, protocol, netns)
+        }
+        None => true,
+    };
     let record = InetRecord {
-        header: emit::header(KIND_INET),
+        header: Header {
+            flags: if permitted { 0 } else { REC_DENIED },
+            ..emit::header(KIND_INET)
+        },
         netns,
         addr,
         local: [0; 16],
@@ -93,6 +104,7 @@ pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) {
         op,
     };
     emit::send_fixed::<_, KIND_INET>(slot, &record);
+    permitted
 }
 
 #[inline(always)]
@@ -124,9 +136,14 @@ struct Flow {
 #[btf_map]
 static FLOWS: LruHashMap<Flow, u8, 16384> = LruHashMap::new();
 
-/// A packet leaves a socket.
+/// A packet leaves a socket. The answer is whether it may.
 #[inline(always)]
-pub fn egress(ctx: &SkBuffContext) -> Option<()> {
+pub fn egress(ctx: &SkBuffContext) -> bool {
+    packet(ctx).unwrap_or(true)
+}
+
+#[inline(always)]
+fn packet(ctx: &SkBuffContext) -> Option<bool> {
     let skb = ctx.skb.skb;
     let job = scope::packet(ctx)?;
     let slot = job.index;
@@ -149,21 +166,25 @@ pub fn egress(ctx: &SkBuffContext) -> Option<()> {
         (AF_INET6, ctx.load::<u8>(6).ok()?, 40)
     };
     // SAFETY: the context is the program's own, and the helper is given a socket that is not null.
-    let (sock, sock_type) = unsafe {
+    let (sock, sock_type, carrier) = unsafe {
         let sock: *mut bpf_sock = core::ptr::read_volatile(&raw const (*skb).__bindgen_anon_2.sk);
         if sock.is_null() {
             return None;
         }
         let full = bpf_sk_fullsock(sock);
-        let sock_type = if full.is_null() {
-            0
+        let (sock_type, carrier) = if full.is_null() {
+            (0, u32::from(IPPROTO_TCP))
         } else {
-            core::ptr::read_volatile(&raw const (*full).type_)
+            (
+                core::ptr::read_volatile(&raw const (*full).type_),
+                core::ptr::read_volatile(&raw const (*full).protocol),
+            )
         };
         // The verifier allows no arithmetic on this pointer: read back from the stack it is a plain number.
         (
             Address(bpf_probe_read_kernel(&raw const sock).ok()? as u64),
             sock_type,
+            carrier,
         )
     };
     // A TCP connection is recorded when it is made.
@@ -190,16 +211,22 @@ pub fn egress(ctx: &SkBuffContext) -> Option<()> {
         sock_type,
         pad: 0,
     };
+    // What has ports was judged when it was connected or addressed. The socket counts, not the packet: a tunnel puts what a
+    // socket sends into packets of other protocols.
+    let has_ports = sock_type != SOCK_RAW && enforce::has_ports(carrier as u16);
+    let permitted = has_ports
+        || enforce::of(slot).is_none()
+        || enforce::permits_raw(slot, &Destination::new(family, &addr, 0), protocol);
     emit::attempted::<KIND_INET>(slot);
     // SAFETY: the value is never used as a reference, only its presence counts.
     if unsafe { FLOWS.get(flow) }.is_some() {
         emit::deduplicated::<KIND_INET>(slot);
-        return Some(());
+        return Some(permitted);
     }
     // A full map forgets an old flow, which is then reported once more.
     let _: Result<(), i32> = FLOWS.insert(flow, 1, 0);
     // By reads of the task: programs of this kind have no helper for the current task's cgroups before 6.3.
-    let header = if scope::task(kernel::current()).unwrap_or(scope::NONE) == slot {
+    let mut header = if scope::task(kernel::current()).unwrap_or(scope::NONE) == slot {
         emit::header(KIND_INET)
     } else {
         // A softirq ran on somebody else's back.
@@ -208,6 +235,9 @@ pub fn egress(ctx: &SkBuffContext) -> Option<()> {
             ..Header::default()
         }
     };
+    if !permitted {
+        header.flags = REC_DENIED;
+    }
     let record = InetRecord {
         header,
         netns: flow.netns,
@@ -226,5 +256,5 @@ pub fn egress(ctx: &SkBuffContext) -> Option<()> {
         core::ptr::from_ref(&record).cast(),
         size_of::<InetRecord>() as u64,
     );
-    Some(())
+    Some(permitted)
 }

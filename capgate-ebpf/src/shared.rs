@@ -12,9 +12,6 @@ use capgate_ebpf::{
     socket::{AF_INET, AF_INET6},
 };
 
-/// Verdict of a cgroup program: let it pass.
-const ALLOW: i32 = 1;
-
 /// Never attached: the daemon runs it (`BPF_PROG_TEST_RUN`) with a slot and two of its own descriptors when a job begins.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn adopt(ctx: RawTracePointContext) -> i32 {
@@ -25,39 +22,36 @@ pub fn adopt(ctx: RawTracePointContext) -> i32 {
     0
 }
 
+// A cgroup program answers 1 to let it pass, 0 to have the kernel refuse it with EPERM.
+
 /// Kernel: `BPF_CGROUP_RUN_PROG_INET4_CONNECT`, in tcp, udp and ping `pre_connect`.
 #[cgroup_sock_addr(connect4)]
 pub fn connect4(ctx: SockAddrContext) -> i32 {
-    net::addressed(&ctx, AF_INET, INET_CONNECT);
-    ALLOW
+    i32::from(net::addressed(&ctx, AF_INET, INET_CONNECT))
 }
 
 /// Kernel: `BPF_CGROUP_RUN_PROG_INET6_CONNECT`, likewise.
 #[cgroup_sock_addr(connect6)]
 pub fn connect6(ctx: SockAddrContext) -> i32 {
-    net::addressed(&ctx, AF_INET6, INET_CONNECT);
-    ALLOW
+    i32::from(net::addressed(&ctx, AF_INET6, INET_CONNECT))
 }
 
 /// Kernel: `BPF_CGROUP_RUN_PROG_UDP4_SENDMSG_LOCK`, in udp_sendmsg of an unconnected socket.
 #[cgroup_sock_addr(sendmsg4)]
 pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
-    net::addressed(&ctx, AF_INET, INET_SENDMSG);
-    ALLOW
+    i32::from(net::addressed(&ctx, AF_INET, INET_SENDMSG))
 }
 
 /// Kernel: `BPF_CGROUP_RUN_PROG_UDP6_SENDMSG_LOCK`, likewise.
 #[cgroup_sock_addr(sendmsg6)]
 pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
-    net::addressed(&ctx, AF_INET6, INET_SENDMSG);
-    ALLOW
+    i32::from(net::addressed(&ctx, AF_INET6, INET_SENDMSG))
 }
 
 /// Kernel: `BPF_CGROUP_RUN_PROG_INET_EGRESS`, in ip_finish_output and ip6_finish_output.
 #[cgroup_skb(egress)]
 pub fn egress(ctx: SkBuffContext) -> i32 {
-    net::egress(&ctx);
-    ALLOW
+    i32::from(net::egress(&ctx))
 }
 
 /// Kernel: `trace_sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`.

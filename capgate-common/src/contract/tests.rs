@@ -37,7 +37,7 @@ fn the_contract_of_the_in_process_harness_is_accepted_unchanged() {
     assert_eq!(contract.compare_writes, CompareWrites::Exact);
     assert!(contract.allow_net.is_empty() && contract.write_paths.is_none());
     assert!(contract.allow_exec.is_none() && contract.allow_unseen.is_empty());
-    assert!(!contract.require_race_free);
+    assert!(!contract.require_race_free && !contract.enforce);
 }
 
 #[test]
@@ -55,7 +55,8 @@ fn every_key_is_read() {
             "scratch": ["~/.cache/pip"],
             "allow_exec": ["/usr/bin/*"],
             "allow_unseen": ["docker", "io_uring"],
-            "require_race_free": true
+            "require_race_free": true,
+            "enforce": true
         })
         .to_string(),
     );
@@ -69,7 +70,7 @@ fn every_key_is_read() {
         Some(&["/usr/bin/*".to_owned()][..])
     );
     assert_eq!(contract.allow_unseen.len(), 2);
-    assert!(contract.require_race_free);
+    assert!(contract.require_race_free && contract.enforce);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-use super::{
-    Channel, Subject, Transport, channel, destination, is_link_local, is_nameless, subject,
-};
+use capgate_common::netpattern::reach::is_link_local;
+
+use super::{Channel, Subject, Transport, channel, destination, is_nameless, subject};
 use crate::{
     event::{Inet, InetOp, Socket, SocketOp},
     story::file,
@@ -18,6 +18,7 @@ fn of(op: InetOp, sock_type: u16, protocol: u16) -> Channel {
         local_port: 1,
         sock_type,
         protocol,
+        denied: false,
     })
 }
 

@@ -18,10 +18,12 @@ impl Session {
     pub(super) fn inet(&mut self, scene: Scene<'_>, inet: &Inet) -> (Op, What) {
         let result = self.sockets.inet(&*self.look, inet, &scene.moment);
         let destination = self.fit(result).flatten();
-        (
-            inet.op.into(),
-            destination.map_or(What::Nothing, What::Destination),
-        )
+        let op = if inet.denied {
+            Op::Denied
+        } else {
+            inet.op.into()
+        };
+        (op, destination.map_or(What::Nothing, What::Destination))
     }
 
     /// A unix socket was connected or sent to.

@@ -185,8 +185,11 @@ impl Sockets {
     }
 }
 
+/// Whether something was sent, or would have been if the kernel had not refused.
 fn was_sent(ops: Ops) -> bool {
-    ops.has(Op::Send) || ops.has(Op::Egress)
+    [Op::Send, Op::Egress, Op::Denied]
+        .into_iter()
+        .any(|op| ops.has(op))
 }
 
 fn without_scope(destination: &Destination) -> Destination {

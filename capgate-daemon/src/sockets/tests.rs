@@ -49,6 +49,13 @@ fn an_attempt_counts() {
 }
 
 #[test]
+fn a_refused_udp_connect_counts_though_nothing_is_sent() {
+    check("denied 192.0.2.1:53", "", "192.0.2.1:53", ["", "", ""]);
+    let record = tell("denied 192.0.2.1:53", Machine::new(""));
+    assert_eq!(record.evidence.entries[0].ops, ["connect", "denied"]);
+}
+
+#[test]
 fn a_udp_connect_counts_when_something_is_sent() {
     check("udp 192.0.2.1:53", "", "", ["", "192.0.2.1:53", ""]);
     check("udp 192.0.2.1:0", "", "", ["", "192.0.2.1:0", ""]);
@@ -168,6 +175,7 @@ fn inet(op: InetOp, addr: &str, port: u16) -> Inet {
         local_port: 0,
         sock_type: 2,
         protocol: 17,
+        denied: false,
     }
 }
 

@@ -1,0 +1,85 @@
+//! Network namespaces: what there is in the one that a job begins in.
+
+use std::{
+    fs::File,
+    io,
+    net::IpAddr,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    thread,
+};
+
+use nix::{
+    ifaddrs::getifaddrs,
+    sched::{CloneFlags, setns},
+    sys::socket::{AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, socket},
+};
+
+/// Does something in the network namespace of a process, in a thread of its own when that is not the daemon's.
+///
+/// # Errors
+/// When the namespace cannot be entered, or the work fails.
+pub fn within<T: Send>(pid: i32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let there = File::open(format!("/proc/{pid}/ns/net"))?;
+    if there.metadata()?.ino() == std::fs::metadata("/proc/self/ns/net")?.ino() {
+        return work();
+    }
+    let entered = move || {
+        setns(there, CloneFlags::CLONE_NEWNET)?;
+        work()
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn_scoped(scope, entered)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread in it panicked")))
+    })
+}
+
+/// Addresses of this thread's network namespace.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(getifaddrs()?
+        .filter_map(|interface| ip_of(&interface.address?))
+        .collect())
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    match address.family()? {
+        AddressFamily::Inet => Some(IpAddr::V4(address.as_sockaddr_in()?.ip())),
+        AddressFamily::Inet6 => Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())),
+        _ => None,
+    }
+}
+
+/// Cookie of the network namespace that this thread is in.
+///
+/// # Errors
+/// When the kernel has none, or refuses.
+pub fn cookie() -> io::Result<u64> {
+    /// Not in the `libc` crate (include/uapi/asm-generic/socket.h, the same on x86-64 and arm64).
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+
+    let family = AddressFamily::Unix;
+    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let mut cookie = 0u64;
+    let mut len = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: both pointers are to live locals, `len` is the size of the first; nix has no such option.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if answer == 0 {
+        Ok(cookie)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

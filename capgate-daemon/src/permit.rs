@@ -1,0 +1,291 @@
+//! What an enforced job may reach, as rules for the kernel. Pure.
+//!
+//! The kernel takes the rule of the longest prefix alone, so that each rule has the ports of all networks around its own.
+
+use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive};
+
+use capgate_common::{
+    contract::Contract,
+    enforce::{ANY_SCOPE, KIND_LOCAL, KIND_PORTS, KIND_RAW, MAX_RANGES, Ports},
+    netpattern::reach::{Addresses, Reach, is_link_local},
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+/// What the kernel cannot refuse to a job, a phrase each.
+pub const NOT_DENIED: [&str; 5] = [
+    "unix, packet and virtual (vsock) sockets",
+    "sockets that were connected before the job got them",
+    "raw IP sockets that were made outside the job",
+    "connections that the kernel makes by itself: network file systems, further paths of MPTCP",
+    "datagrams to a loopback port that nobody was bound to when the socket was connected",
+];
+
+/// Why there can be no such rules.
+#[derive(Debug, thiserror::Error)]
+pub enum PermitError {
+    /// More than [`MAX_RANGES`].
+    #[error(
+        "the contract allows {ranges} separate ranges of ports at {net}, and the kernel is told of at most {MAX_RANGES}: write wider ranges"
+    )]
+    Ranges {
+        /// Where.
+        net: IpNet,
+        /// How many.
+        ranges: usize,
+    },
+}
+
+/// One rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it holds.
+    pub place: Place,
+    /// What it permits.
+    pub ports: Ports,
+}
+
+/// Where a rule holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// A `KIND_` value.
+    pub kind: u16,
+    /// The network.
+    pub net: IpNet,
+    /// Interface index, or [`ANY_SCOPE`].
+    pub scope: u32,
+}
+
+/// What is permitted where, with what each place permits by itself.
+#[derive(Clone, Debug, Default)]
+pub struct Permits(HashMap<Place, Vec<RangeInclusive<u16>>>);
+
+impl Permits {
+    /// What a contract permits by address. `interface` gives the index of a network interface by its name.
+    #[must_use]
+    pub fn of_contract(contract: &Contract, interface: impl Fn(&str) -> Option<u32>) -> Self {
+        let mut permits = Self::default();
+        for reach in contract
+            .allow_net
+            .iter()
+            .filter_map(|pattern| pattern.reach())
+        {
+            match reach {
+                Reach::Ports(addresses, ports) => {
+                    permits.permit_at(KIND_PORTS, &addresses, &interface, ports);
+                }
+                Reach::Raw(addresses, protocol) => {
+                    let Some(protocol) = u8::try_from(protocol).ok() else {
+                        continue;
+                    };
+                    let kind = KIND_RAW + u16::from(protocol);
+                    let anywhere = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
+                        .map(|net| Addresses { net, zone: None });
+                    for addresses in addresses
+                        .as_ref()
+                        .map_or(&anywhere[..], std::slice::from_ref)
+                    {
+                        permits.permit_at(kind, addresses, &interface, 0..=0);
+                    }
+                }
+            }
+        }
+        permits
+    }
+
+    /// Addresses of the host itself.
+    pub fn local(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        for address in addresses {
+            self.permit(KIND_LOCAL, IpNet::from(address), ANY_SCOPE, 0..=0);
+        }
+    }
+
+    fn permit_at(
+        &mut self,
+        kind: u16,
+        addresses: &Addresses,
+        interface: impl Fn(&str) -> Option<u32>,
+        ports: RangeInclusive<u16>,
+    ) {
+        let net = addresses.net;
+        let scope = match &addresses.zone {
+            // An interface that is not there yet cannot be named to the kernel.
+            Some(zone) => match zone.parse().ok().or_else(|| interface(zone)) {
+                Some(index) => index,
+                None => return,
+            },
+            None if is_whole(net) && is_link_local(net.addr()) => 0,
+            None => ANY_SCOPE,
+        };
+        self.permit(kind, net, scope, ports);
+    }
+
+    fn permit(&mut self, kind: u16, net: IpNet, scope: u32, ports: RangeInclusive<u16>) {
+        let place = Place { kind, net, scope };
+        self.0.entry(place).or_default().push(ports);
+    }
+
+    /// All rules.
+    ///
+    /// # Errors
+    /// When one of them has too many ranges of ports.
+    pub fn rules(&self) -> Result<Vec<Rule>, PermitError> {
+        self.0.keys().map(|&place| self.rule(place)).collect()
+    }
+
+    /// The rule of one place, with what the networks around it permit.
+    fn rule(&self, place: Place) -> Result<Rule, PermitError> {
+        let mut ranges = Vec::new();
+        for len in 0..=place.net.prefix_len() {
+            let Ok(around) = IpNet::new(place.net.addr(), len) else {
+                continue;
+            };
+            let around = Place {
+                net: around.trunc(),
+                ..place
+            };
+            ranges.extend(self.0.get(&around).into_iter().flatten().cloned());
+        }
+        let merged = merge(ranges);
+        let mut ports = Ports::default();
+        if merged.len() > MAX_RANGES {
+            return Err(PermitError::Ranges {
+                net: place.net,
+                ranges: merged.len(),
+            });
+        }
+        for (slot, range) in ports.ranges.iter_mut().zip(&merged) {
+            *slot = [*range.start(), *range.end()];
+            ports.count += 1;
+        }
+        Ok(Rule { place, ports })
+    }
+}
+
+fn is_whole(net: IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
+}
+
+/// The same ports in ascending ranges that do not touch.
+fn merge(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
+    ranges.sort_by_key(|range| *range.start());
+    let mut merged: Vec<RangeInclusive<u16>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if *range.start() <= last.end().saturating_add(1) => {
+                *last = *last.start()..=*last.end().max(range.end());
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contract(allow_net: &[&str]) -> Contract {
+        let text = serde_json::json!({
+            "allow_net": allow_net, "cpu_budget": 1, "writes": capgate_common::ledger::EMPTY_DIGEST,
+        });
+        Contract::from_json(text.to_string().as_bytes()).unwrap()
+    }
+
+    /// Rules as text: kind, network, interface, ports.
+    fn rules(allow_net: &[&str]) -> Vec<String> {
+        let interface = |name: &str| (name == "eth0").then_some(2);
+        let permits = Permits::of_contract(&contract(allow_net), interface);
+        let mut rules: Vec<String> = permits
+            .rules()
+            .unwrap()
+            .iter()
+            .map(|Rule { place, ports }| {
+                let Place { kind, net, scope } = place;
+                let scope = match *scope {
+                    ANY_SCOPE => String::new(),
+                    index => format!("%{index}"),
+                };
+                let ports: Vec<String> = ports.ranges[..ports.count as usize]
+                    .iter()
+                    .map(|[first, last]| format!("{first}-{last}"))
+                    .collect();
+                format!("{kind} {net}{scope} {}", ports.join(","))
+            })
+            .collect();
+        rules.sort();
+        rules
+    }
+
+    #[test]
+    fn a_rule_has_the_ports_of_the_networks_around_it() {
+        assert_eq!(
+            rules(&[
+                "10.0.0.0/8:443",
+                "10.1.0.0/16:80",
+                "10.1.2.3:81",
+                "10.1.2.3:79-80",
+                "192.0.2.1:1"
+            ]),
+            [
+                "0 10.0.0.0/8 443-443",
+                "0 10.1.0.0/16 80-80,443-443",
+                "0 10.1.2.3/32 79-81,443-443",
+                "0 192.0.2.1/32 1-1"
+            ]
+        );
+    }
+
+    #[test]
+    fn every_port_is_one_range() {
+        assert_eq!(
+            rules(&["192.0.2.1:*", "192.0.2.1:80"]),
+            ["0 192.0.2.1/32 0-65535"]
+        );
+        assert_eq!(
+            rules(&["192.0.2.1:65535", "192.0.2.1:65534-65535"]),
+            ["0 192.0.2.1/32 65534-65535"]
+        );
+    }
+
+    #[test]
+    fn an_interface_belongs_to_an_address_of_one_link() {
+        assert_eq!(rules(&["[fe80::1%eth0]:53"]), ["0 fe80::1/128%2 53-53"]);
+        assert_eq!(rules(&["[fe80::1%7]:53"]), ["0 fe80::1/128%7 53-53"]);
+        assert_eq!(rules(&["[fe80::1]:53"]), ["0 fe80::1/128%0 53-53"]);
+        assert_eq!(rules(&["[fe80::/10]:53"]), ["0 fe80::/10 53-53"]);
+        assert!(rules(&["[fe80::1%eth9]:53"]).is_empty());
+    }
+
+    #[test]
+    fn raw_packets_have_rules_of_their_own() {
+        assert_eq!(rules(&["raw:192.0.2.0/24/1"]), ["257 192.0.2.0/24 0-0"]);
+        assert_eq!(rules(&["raw:*/1"]), ["257 0.0.0.0/0 0-0", "257 ::/0 0-0"]);
+    }
+
+    #[test]
+    fn what_is_no_address_has_no_rule() {
+        assert!(
+            rules(&[
+                "unix:/run/x",
+                "packet:*",
+                "vsock:2:1",
+                "www.example.org:443"
+            ])
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn too_many_ranges_are_refused_by_name() {
+        let patterns: Vec<String> = (0..=MAX_RANGES)
+            .map(|n| format!("192.0.2.1:{}", n * 2))
+            .collect();
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+        let permits = Permits::of_contract(&contract(&patterns), |_| None);
+        let error = permits.rules().unwrap_err().to_string();
+        assert!(
+            error.contains("192.0.2.1/32") && error.contains("65"),
+            "{error}"
+        );
+    }
+}
