@@ -92,6 +92,13 @@ pub(crate) enum Command {
     /// Show what the daemon is and does
     #[command(after_help = "Example: capgate status --json")]
     Status(StatusArgs),
+    /// Gate the units of a suite on what a host is declared to lack
+    #[command(
+        after_help = "Example: capgate capability require docker --unit test_images\n\n\
+        Nothing is probed: what is not declared absent is there, by the operator's `absent` in capgated.toml or by CAPGATE_ABSENT \
+        in the environment, separated by commas."
+    )]
+    Capability(CapabilityArgs),
     /// Say whether this host can record jobs, and what to do about what is missing
     #[command(
         after_help = "Example: capgate doctor\n\nExits with 0 when a job can be recorded, with 1 when not."
@@ -438,6 +445,89 @@ pub(crate) struct DoctorArgs {
     /// Which daemon.
     #[command(flatten)]
     pub(crate) daemon: Daemon,
+}
+
+/// `capability`.
+#[derive(Debug, Args)]
+pub(crate) struct CapabilityArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: CapabilityCommand,
+}
+
+/// What to do about capabilities.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CapabilityCommand {
+    /// Ask, for one unit, whether a capability is there
+    #[command(
+        after_help = "Example: capgate capability require docker --unit test_images || exit\n\n\
+        Exits with 0 when the capability is not declared absent, with 75 when it is: the unit is then listed as skipped. Outside a job \
+        the contract's file and CAPGATE_ABSENT say what is absent, and nothing is recorded."
+    )]
+    Require(RequireArgs),
+    /// Compare the units that a suite gates with its registry
+    #[command(after_help = "Example: capgate capability check --in tests\n\n\
+        Exits with 0 when every unit is gated as declared, with 1 and a sentence for each that is not.")]
+    Check(CapabilityCheckArgs),
+    /// Print an adapter for a suite
+    #[command(
+        after_help = "Example: capgate capability adapter pytest > tests/capgate_capability.py"
+    )]
+    Adapter(AdapterArgs),
+}
+
+/// `capability require`.
+#[derive(Debug, Args)]
+pub(crate) struct RequireArgs {
+    /// The capability
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The unit that needs it
+    #[arg(long, value_name = "UNIT")]
+    pub(crate) unit: String,
+    /// Outside a job: the contract [default: tests/capability.ledger.json in the root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// Outside a job: the directory with the contract [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Inside a job: where the daemon listens [default: CAPGATE_SOCKET, else /run/capgate/capgated.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// `capability check`.
+#[derive(Debug, Args)]
+pub(crate) struct CapabilityCheckArgs {
+    /// The registry [default: tests/host-capabilities.tsv in the root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) registry: Option<PathBuf>,
+    /// The contract [default: tests/capability.ledger.json in the root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) contract: Option<PathBuf>,
+    /// Search the files below this directory; may be repeated [default: the registry's directory]
+    #[arg(long = "in", value_name = "DIR")]
+    pub(crate) within: Vec<PathBuf>,
+    /// The directory that files in the registry are relative to [default: the top of the git work tree, else the working directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+}
+
+/// `capability adapter`.
+#[derive(Debug, Args)]
+pub(crate) struct AdapterArgs {
+    /// Which one
+    #[arg(value_enum, value_name = "ADAPTER")]
+    pub(crate) adapter: Adapter,
+}
+
+/// An adapter that is shipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Adapter {
+    /// A plugin with the marker `capability`
+    Pytest,
+    /// A function `capability_require`
+    Shell,
 }
 
 /// `completions`.

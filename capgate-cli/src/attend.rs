@@ -1,6 +1,7 @@
 //! One job from its start to its sealed ledger, as the client sees it.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -38,6 +39,8 @@ pub(crate) struct Job<'a> {
     pub(crate) root: &'a Path,
     /// What the daemon is told.
     pub(crate) start: Start,
+    /// The contract has capabilities, so that the job may ask the daemon about them.
+    pub(crate) asks: bool,
     /// The command and its arguments.
     pub(crate) command: &'a [OsString],
 }
@@ -48,6 +51,8 @@ pub(crate) enum Attended {
     Sealed(Box<Ended>),
     /// Before there could be one, because of this signal.
     Told(c_int),
+    /// Not at all: the contract requires these capabilities, which are declared absent. Names and meanings.
+    Lacking(BTreeMap<String, String>),
 }
 
 /// A job that has been sealed.
@@ -93,31 +98,40 @@ fn on_lease(job: &Job<'_>, socket: &Path, signals: &mut Signals) -> anyhow::Resu
     let mut lease = Connection::open(socket)?;
     let token = match start(job, &mut lease, signals)? {
         Ok(token) => token,
-        Err(told) => return Ok(Attended::Told(told)),
+        Err(instead) => return Ok(instead),
     };
+    let announced = job.asks.then(|| std::path::absolute(socket)).transpose();
+    let announced = announced.context("cannot find the daemon's socket")?;
     signals
         .start_witness()
         .context("cannot start the helper that watches for signals")?;
-    let (mut child, channel) = enter::start(socket, &token, job.command, signals.inherited)
-        .context("cannot start the step that enters the job")?;
+    let (mut child, channel) = enter::start(
+        socket,
+        announced.as_deref(),
+        &token,
+        job.command,
+        signals.inherited,
+    )
+    .context("cannot start the step that enters the job")?;
     let ending =
         supervise(&child, channel, &mut lease, signals).context("cannot wait for the command")?;
     conclude(&mut child, ending, &mut lease, signals)
 }
 
-/// Opens the job; comes back with its token, or with the signal that came in between.
+/// Opens the job; comes back with its token, or with what it came to instead.
 fn start(
     job: &Job<'_>,
     lease: &mut Connection,
     signals: &mut Signals,
-) -> anyhow::Result<Result<String, c_int>> {
+) -> anyhow::Result<Result<String, Attended>> {
     let what = "start the job";
     let request = Request::Start(Box::new(job.start.clone()));
     let root = open_directory(job.root)?;
     let top = open_directory(Path::new("/"))?;
     lease.send(what, &request, &[root.as_fd(), top.as_fd()])?;
     match answer(lease, signals, what, client::START, 1)? {
-        Answer::Told(signal) => Ok(Err(signal)),
+        Answer::Told(signal) => Ok(Err(Attended::Told(signal))),
+        Answer::Response(Response::Lacking { absent }) => Ok(Err(Attended::Lacking(absent))),
         Answer::Response(Response::Started { notes, token, .. }) => {
             for note in notes {
                 report::to_stderr(&format!("capgate: {}\n", harmless(&note)));

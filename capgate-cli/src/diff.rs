@@ -166,6 +166,7 @@ fn broken(ledger: &Ledger, rules: &Rules) -> Vec<Change> {
                 cpu_budget,
             } => changes.push(value("cpu_sec", &cpu_budget, &cpu_sec)),
             Finding::Incomplete { reason } => changes.push(added("incomplete", reason.to_string())),
+            Finding::Tests { mismatch } => changes.push(added("tests", mismatch.to_string())),
             Finding::CpuKill { .. } | Finding::JobFailed { .. } => {
                 changes.push(added("verdict", finding.verdict().word().to_owned()));
             }

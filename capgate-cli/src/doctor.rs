@@ -149,6 +149,16 @@ fn service(args: &DoctorArgs) -> Vec<Fact> {
             if let Some(why) = &status.fallback {
                 facts.push(Fact::note("fentry probes", harmless(why)));
             }
+            if !status.absent.is_empty() {
+                let names: Vec<String> = status.absent.iter().map(|name| harmless(name)).collect();
+                facts.push(
+                    Fact::note(
+                        "absent",
+                        format!("declared by the operator: {}", names.join(", ")),
+                    )
+                    .but("contracts that require one of these do not run their jobs here"),
+                );
+            }
             if !status.not_covered.is_empty() {
                 facts.push(Fact::note(
                     "not covered",

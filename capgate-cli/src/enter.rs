@@ -16,6 +16,7 @@ use std::{
 };
 
 use capgate_common::{
+    capability::SOCKET_VARIABLE,
     protocol::{Request, Response},
     verdict::EXIT_ERROR,
 };
@@ -54,12 +55,14 @@ pub(crate) enum Report {
     },
 }
 
-/// Starts the step as a child of the client, with a channel to it, and hands it the token.
+/// Starts the step as a child of the client, with a channel to it, and hands it the token. Where the daemon listens is
+/// `announced` to the command, if it may ask the daemon something.
 ///
 /// # Errors
 /// When there is no socket or no process.
 pub(crate) fn start(
     socket: &Path,
+    announced: Option<&Path>,
     token: &str,
     command: &[OsString],
     inherited: Inherited,
@@ -75,6 +78,9 @@ pub(crate) fn start(
         .arg(socket)
         .arg("--")
         .args(command);
+    if let Some(socket) = announced {
+        step.env(SOCKET_VARIABLE, socket);
+    }
     inherited.give_on(&mut step);
     let keep = theirs.as_raw_fd();
     let open_up = move || {

@@ -39,15 +39,19 @@ pub(crate) fn check(command: &str) -> anyhow::Result<()> {
              your own, on ledgers that CI recorded, and commit the result"
         );
     }
-    let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let inside = cgroups
-        .lines()
-        .filter_map(|line| line.splitn(3, ':').nth(2))
-        .any(|path| path.contains(JOB_CGROUP));
-    if inside {
+    if inside_job() {
         bail!(
             "cannot {command} inside a job: a job does not decide what it may do; run it outside"
         );
     }
     Ok(())
+}
+
+/// Whether this process runs inside a job, as far as its own cgroup tells.
+pub(crate) fn inside_job() -> bool {
+    let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    cgroups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .any(|path| path.contains(JOB_CGROUP))
 }

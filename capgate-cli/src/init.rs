@@ -22,7 +22,9 @@ use nix::{
 use crate::{
     args::InitArgs,
     attend::{Attended, Job, attend},
+    capability,
     check::read_ledger,
+    client::ClientError,
     human_only,
     output::Output,
     place, report,
@@ -104,11 +106,15 @@ fn record(
             recorder: &args.recorder,
             root,
             start: start.clone(),
+            asks: false,
             command: &args.command,
         };
         let ended = match attend(&job, &mut signals)? {
             Attended::Sealed(ended) => ended,
             Attended::Told(signal) => return Ok(Err(signal)),
+            Attended::Lacking(_) => {
+                return Err(ClientError::Unexpected("record without a contract").into());
+            }
         };
         let name = format!("run {number}");
         if !ended.ran {
@@ -141,6 +147,7 @@ fn start(args: &InitArgs, path: &Path) -> anyhow::Result<Start> {
         env: Default::default(),
         labels: vec!["init".to_owned()],
         tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),
+        absent: capability::declared()?,
     })
 }
 

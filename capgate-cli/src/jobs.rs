@@ -218,6 +218,18 @@ fn status_text(status: &Status) -> String {
         ("events", status.events.to_string()),
         ("lost", status.lost.to_string()),
         ("store", status.store.clone()),
+        (
+            "absent",
+            format!(
+                "{}; clients {} declare more",
+                list(&status.absent.iter().cloned().collect::<Vec<_>>()),
+                if status.allow_client_absent {
+                    "may"
+                } else {
+                    "may not"
+                }
+            ),
+        ),
     ]
     .map(|(name, value)| [name.to_owned(), harmless(&value)]);
     columns(&rows)

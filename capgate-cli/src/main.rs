@@ -4,6 +4,7 @@ mod accept;
 mod args;
 mod attend;
 mod base;
+mod capability;
 mod check;
 mod client;
 mod diff;
@@ -71,6 +72,7 @@ fn dispatch(command: Command) -> anyhow::Result<i32> {
         Command::Show(args) => jobs::show(&args),
         Command::Stop(args) => jobs::stop(&args),
         Command::Status(args) => jobs::status(&args),
+        Command::Capability(args) => capability::capability(&args.command),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),

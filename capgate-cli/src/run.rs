@@ -12,7 +12,7 @@ use capgate_common::{
     pathform,
     protocol::{Sealed, Start},
     rules,
-    verdict::Verdict,
+    verdict::{EXIT_INCOMPLETE, Verdict},
 };
 use nix::sys::prctl;
 
@@ -20,6 +20,7 @@ use crate::{
     args::{Format, RunArgs},
     attend::{Attended, Ended, Job, attend},
     base::{Basis, Wanted},
+    capability,
     output::Output,
     place,
     report::{self, Delivery, Files, Subject},
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
         recorder: &args.recorder,
         root: &plan.root,
         start: plan.start(args)?,
+        asks: plan.asks(),
         command: &args.command,
     };
     match attend(&job, &mut signals)? {
@@ -55,6 +57,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
                 signals::name(signal)
             ));
             Ok(128 + signal)
+        }
+        Attended::Lacking(absent) => {
+            capability::tell_lacking(&absent)?;
+            Ok(EXIT_INCOMPLETE)
         }
     }
 }
@@ -109,6 +115,12 @@ impl Plan {
         })
     }
 
+    /// Whether the job may ask about capabilities of its contract.
+    fn asks(&self) -> bool {
+        let contract = self.basis.as_ref().map(|basis| &basis.contract);
+        contract.is_some_and(|contract| contract.capabilities.is_some())
+    }
+
     fn start(&self, args: &RunArgs) -> anyhow::Result<Start> {
         let cwd = std::env::current_dir().context("cannot find the working directory")?;
         let basis = self.basis.as_ref();
@@ -131,6 +143,7 @@ impl Plan {
             env,
             labels: args.labels.clone(),
             tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),
+            absent: capability::declared()?,
         })
     }
 

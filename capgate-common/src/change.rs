@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::{
     contract::{CompareWrites, Contract},
     ledger::Ledger,
+    suite::{Pins, Suite},
 };
 
 /// One difference.
@@ -91,6 +92,26 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
         &new.require_race_free,
     );
     changes.value("enforce", &old.enforce, &new.enforce);
+    let table = |contract: &Contract| -> BTreeSet<String> {
+        let table = contract.capabilities.iter().flatten();
+        table
+            .map(|(name, meaning)| format!("{name}: {meaning}"))
+            .collect()
+    };
+    changes.members("capabilities", &table(old), &table(new));
+    changes.members("requires", &old.requires, &new.requires);
+    let pins = |contract: &Contract| -> BTreeSet<String> {
+        let pins = contract.tests.iter();
+        pins.map(
+            |Pins {
+                 junit,
+                 run_min,
+                 skipped,
+             }| { format!("junit {junit}, run_min {run_min}, skipped {skipped}") },
+        )
+        .collect()
+    };
+    changes.members("tests", &pins(old), &pins(new));
     changes.0
 }
 
@@ -103,6 +124,16 @@ pub fn between_ledgers(old: &Ledger, new: &Ledger) -> Vec<Change> {
     changes.members("write_paths", &was.write_paths, &is.write_paths);
     changes.members("execs", &was.execs, &is.execs);
     changes.members("escapes", &was.escapes, &is.escapes);
+    let absent =
+        |suite: &Suite| -> BTreeSet<String> { suite.absent.iter().flatten().cloned().collect() };
+    changes.members("absent", &absent(&was.suite), &absent(&is.suite));
+    let skips = |suite: &Suite| -> BTreeSet<String> {
+        let skips = suite.skips.iter();
+        skips
+            .flat_map(|(name, units)| units.iter().map(move |unit| format!("{name}: {unit}")))
+            .collect()
+    };
+    changes.members("skips", &skips(&was.suite), &skips(&is.suite));
     changes.value("complete", &old.complete, &new.complete);
     changes.members("unseen", &was.coverage.unseen, &is.coverage.unseen);
     changes.0

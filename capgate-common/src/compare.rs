@@ -13,6 +13,7 @@ use crate::{
     ledger::{Ledger, Recording},
     outcome::LOST_RACE,
     rules::Rules,
+    suite::Tests,
     verdict::{EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_VIOLATION, Verdict},
 };
 
@@ -128,10 +129,12 @@ pub fn judge(case: &Case<'_>) -> Judgement {
             draft.writes(case, rules);
             draft.execs(case, rules);
             draft.escapes(case, rules);
+            draft.tests(case, rules);
             draft.used_names(rules);
         }
         None => draft.escaped(case),
     }
+    draft.suite(case);
     draft.conclude(case)
 }
 
@@ -324,6 +327,28 @@ impl Draft {
         }
     }
 
+    fn tests(&mut self, case: &Case<'_>, rules: &Rules) {
+        let pins = rules.contract().tests.iter();
+        let mismatches = pins.flat_map(|pins| pins.mismatches(&case.recording.suite));
+        let findings = mismatches.map(|mismatch| Finding::Tests { mismatch });
+        self.findings.extend(findings);
+    }
+
+    /// What was not tested, whatever the verdict is.
+    fn suite(&mut self, case: &Case<'_>) {
+        let suite = &case.recording.suite;
+        if let Some(Tests::Counted(counted)) = suite.tests {
+            self.notes.push(Note::Claimed { counted });
+        }
+        for capability in suite.absent.iter().flatten() {
+            let units = suite.skips.get(capability).into_iter().flatten();
+            self.notes.push(Note::Absent {
+                capability: capability.clone(),
+                units: units.cloned().collect(),
+            });
+        }
+    }
+
     /// Without a contract an escape breaks nothing, and is still worth a remark.
     fn escaped(&mut self, case: &Case<'_>) {
         for entry in &case.recording.escapes {
@@ -410,9 +435,14 @@ fn exit_code(verdict: &[Verdict], outcome: Outcome) -> i32 {
         Some(Verdict::CpuKill) => EXIT_CPU_KILL,
         Some(Verdict::JobFailed) => outcome.failure().unwrap_or(EXIT_ERROR),
         Some(Verdict::Incomplete) => EXIT_INCOMPLETE,
-        Some(Verdict::Net | Verdict::Cpu | Verdict::Writes | Verdict::Execs | Verdict::Escapes) => {
-            EXIT_VIOLATION
-        }
+        Some(
+            Verdict::Net
+            | Verdict::Cpu
+            | Verdict::Writes
+            | Verdict::Execs
+            | Verdict::Escapes
+            | Verdict::Tests,
+        ) => EXIT_VIOLATION,
         Some(Verdict::Match | Verdict::Recorded) => EXIT_MATCH,
         None => outcome.never_ran().map_or(EXIT_ERROR, |(code, _)| code),
     }

@@ -5,10 +5,11 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::{ledger, netpattern::NetPattern, pathform::neutralise};
+use crate::{capability, ledger, netpattern::NetPattern, pathform::neutralise, suite::Pins};
 
 use values::Values;
 
+mod suite;
 mod values;
 
 /// The value of the key `schema`, which may be absent.
@@ -27,7 +28,7 @@ pub const MAX_PATTERN_BYTES: usize = 4096;
 /// Largest budget in seconds: thirty years, so that sums with it cannot overflow.
 pub const MAX_CPU_BUDGET: u64 = 1_000_000_000;
 /// The keys of a contract, in the order of the documentation.
-pub const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 16] = [
     "schema",
     "allow_net",
     "cpu_budget",
@@ -41,6 +42,9 @@ pub const KEYS: [&str; 13] = [
     "allow_unseen",
     "require_race_free",
     "enforce",
+    "capabilities",
+    "requires",
+    "tests",
 ];
 /// The keys that must be present.
 pub const REQUIRED_KEYS: [&str; 3] = ["allow_net", "cpu_budget", "writes"];
@@ -72,6 +76,12 @@ pub struct Contract {
     pub require_race_free: bool,
     /// The kernel refuses connections that `allow_net` does not allow.
     pub enforce: bool,
+    /// What a host may be declared to lack; `None` when the contract has no table.
+    pub capabilities: Option<capability::Table>,
+    /// Capabilities without which the job does not run.
+    pub requires: BTreeSet<String>,
+    /// What the job's own test results are pinned to.
+    pub tests: Option<Pins>,
 }
 
 /// How a write set is compared with the contract's.
@@ -213,6 +223,11 @@ impl Contract {
             enforce: values
                 .optional("enforce", values::flag)?
                 .unwrap_or_default(),
+            capabilities: values.optional("capabilities", suite::capabilities)?,
+            requires: values
+                .optional("requires", suite::requires)?
+                .unwrap_or_default(),
+            tests: values.optional("tests", suite::tests)?,
         };
         contract.check_sum_of_keys()?;
         Ok(contract)
@@ -238,6 +253,7 @@ impl Contract {
             }
             _ => {}
         }
+        suite::check_names(self)?;
         self.check_sum_of_patterns()
     }
 

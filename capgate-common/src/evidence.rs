@@ -25,8 +25,25 @@ pub struct Evidence {
     pub inherited: Vec<Item>,
     /// Processes that outlived the command and were killed.
     pub leftovers: Vec<Process>,
+    /// Units that announced that they do not run.
+    #[serde(default)]
+    pub skips: Vec<Skip>,
     /// Where every record went.
     pub counts: Counts,
+}
+
+/// A unit of a suite that did not run because of what is declared absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skip {
+    /// The unit, as the suite calls it.
+    pub unit: String,
+    /// The capability that it needs.
+    pub capability: String,
+    /// How often it was announced.
+    pub count: u64,
+    /// When first, in milliseconds since the job began.
+    pub first_ms: u64,
 }
 
 /// What is known about a member of a column.

@@ -11,6 +11,7 @@ use crate::{
     escapes,
     outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE, Outcome},
     pathform::neutralise,
+    suite::{Counted, Mismatch},
     verdict::Verdict,
 };
 
@@ -65,6 +66,11 @@ pub enum Finding {
     Escapes {
         /// The escape.
         entry: String,
+    },
+    /// The job's own test results are not what the contract pins.
+    Tests {
+        /// In which way.
+        mismatch: Mismatch,
     },
 }
 
@@ -130,6 +136,18 @@ pub enum Note {
         /// Seconds allowed.
         cpu_budget: u64,
     },
+    /// What the job claims of its tests.
+    Claimed {
+        /// The numbers.
+        counted: Counted,
+    },
+    /// A capability that is declared absent.
+    Absent {
+        /// Its name.
+        capability: String,
+        /// The units that were skipped for it.
+        units: Vec<String>,
+    },
 }
 
 impl Finding {
@@ -144,6 +162,7 @@ impl Finding {
             Self::Writes { .. } => Verdict::Writes,
             Self::Execs { .. } => Verdict::Execs,
             Self::Escapes { .. } => Verdict::Escapes,
+            Self::Tests { .. } => Verdict::Tests,
         }
     }
 }
@@ -190,6 +209,7 @@ impl fmt::Display for Finding {
                 write!(f, "`allow_exec` does not allow {}", neutralise(entry))
             }
             Self::Escapes { entry } => f.write_str(&neutralise(&escapes::sentence(entry))),
+            Self::Tests { mismatch } => write!(f, "{mismatch}"),
         }
     }
 }
@@ -245,6 +265,17 @@ impl fmt::Display for Note {
                 f,
                 "the job used {cpu_sec} s of user CPU time of {cpu_budget} s: little head room, {} s would leave enough",
                 budget_for(*cpu_sec)
+            ),
+            Self::Claimed { counted } => write!(f, "{counted}"),
+            Self::Absent { capability, units } if units.is_empty() => {
+                write!(f, "runner declares {} absent", neutralise(capability))
+            }
+            Self::Absent { capability, units } => write!(
+                f,
+                "runner declares {} absent: {} {} skipped, and a skip is never coverage",
+                neutralise(capability),
+                units.len(),
+                if units.len() == 1 { "unit" } else { "units" },
             ),
         }
     }

@@ -8,7 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{pathform::neutralise, verdict::Verdict};
+use crate::{
+    pathform::neutralise,
+    suite::{Suite, Tests},
+    verdict::Verdict,
+};
 
 /// The value of the key `schema` in files of this version.
 pub const SCHEMA: &str = "capgate/ledger/1";
@@ -17,7 +21,7 @@ pub const FILE_NAME: &str = "capability.actual.json";
 /// Largest ledger that is read, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
 /// The keys of a ledger, in the order of the file.
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 15] = [
     "schema",
     "net",
     "cpu_sec",
@@ -26,11 +30,16 @@ pub const KEYS: [&str; 12] = [
     "write_paths",
     "execs",
     "escapes",
+    "absent",
+    "skips",
+    "tests",
     "complete",
     "lost",
     "verdict",
     "coverage",
 ];
+/// The keys that are there only when the contract has to do with them.
+pub const OPTIONAL_KEYS: [&str; 3] = ["absent", "skips", "tests"];
 /// The digest of no names at all.
 pub const EMPTY_DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -130,6 +139,8 @@ pub struct Recording {
     pub execs: BTreeSet<String>,
     /// Ways out of sight that the job took: see [`crate::escapes`].
     pub escapes: BTreeSet<String>,
+    /// What the job's suite did not do, or claims to have done.
+    pub suite: Suite,
     /// Count of what was lost, by kind. A count of 0 is the same as none.
     pub lost: BTreeMap<String, u64>,
     /// What the recorder could see.
@@ -145,6 +156,7 @@ impl Recording {
             write_paths: BTreeSet::new(),
             execs: BTreeSet::new(),
             escapes: BTreeSet::new(),
+            suite: Suite::default(),
             lost: BTreeMap::new(),
             coverage: Coverage {
                 probe_set,
@@ -246,6 +258,12 @@ struct Document {
     write_paths: BTreeSet<String>,
     execs: BTreeSet<String>,
     escapes: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    absent: Option<BTreeSet<String>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    skips: BTreeMap<String, BTreeSet<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tests: Option<Tests>,
     complete: bool,
     lost: BTreeMap<String, u64>,
     verdict: Vec<Verdict>,
@@ -275,6 +293,9 @@ impl From<Ledger> for Document {
             write_paths: recording.write_paths,
             execs: recording.execs,
             escapes: recording.escapes,
+            absent: recording.suite.absent,
+            skips: recording.suite.skips,
+            tests: recording.suite.tests,
             complete,
             lost: recording.lost,
             verdict,
@@ -293,6 +314,11 @@ impl TryFrom<Document> for Ledger {
             write_paths: document.write_paths,
             execs: document.execs,
             escapes: document.escapes,
+            suite: Suite {
+                absent: document.absent,
+                skips: document.skips,
+                tests: document.tests,
+            },
             lost: document.lost,
             coverage: document.coverage,
         };
@@ -307,6 +333,9 @@ impl TryFrom<Document> for Ledger {
         }
         if document.complete == document.verdict.contains(&Verdict::Incomplete) {
             return Err("`complete` and `verdict` contradict each other".to_owned());
+        }
+        if let Some(contradiction) = recording.suite.contradiction() {
+            return Err(contradiction.to_owned());
         }
         let coverage = &recording.coverage;
         let has_reason =

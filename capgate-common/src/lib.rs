@@ -5,6 +5,8 @@
 #[cfg(feature = "user")]
 pub mod address;
 #[cfg(feature = "user")]
+pub mod capability;
+#[cfg(feature = "user")]
 pub mod change;
 #[cfg(feature = "user")]
 pub mod compare;
@@ -39,5 +41,7 @@ pub mod protocol;
 pub mod rules;
 #[cfg(feature = "user")]
 pub mod scrub;
+#[cfg(feature = "user")]
+pub mod suite;
 #[cfg(feature = "user")]
 pub mod verdict;

@@ -4,7 +4,7 @@
 //! [`Request::Tail`], which is followed by a stream of [`Response::Event`], [`Response::Lagged`] and one
 //! [`Response::End`]. Descriptors travel as `SCM_RIGHTS` with the first byte of the line that they belong to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,14 @@ pub enum Request {
     },
     /// What the daemon is and does.
     Status,
+    /// Whether a capability is absent for the job that the peer runs in, so that one of its units does not run. The only
+    /// request that a process inside a job may make.
+    Capability {
+        /// The capability.
+        name: String,
+        /// The unit that needs it.
+        unit: String,
+    },
 }
 
 /// Everything that opens a job.
@@ -102,6 +110,9 @@ pub struct Start {
     pub labels: Vec<String>,
     /// The client's `TMPDIR`, if set: a temporary directory in the sense of the write set.
     pub tmpdir: Option<String>,
+    /// Capabilities that the client declares absent: see [`crate::capability`].
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub absent: BTreeSet<String>,
 }
 
 /// How the wrapped command ended.
@@ -139,6 +150,18 @@ pub enum Response {
         token: String,
         /// Things that the client should show on stderr, a line each.
         notes: Vec<String>,
+    },
+    /// Answer to `Start`: the job does not run, because the host is declared to lack what its contract requires.
+    Lacking {
+        /// The capabilities, with their meanings.
+        absent: BTreeMap<String, String>,
+    },
+    /// Answer to `Capability`.
+    Capability {
+        /// The capability's meaning.
+        meaning: String,
+        /// It is declared absent; the unit is listed as skipped.
+        absent: bool,
     },
     /// Answer to `Enter`: the peer is in the job now.
     Entered,
@@ -261,6 +284,12 @@ pub struct Status {
     pub lost: u64,
     /// Where ledgers are stored.
     pub store: String,
+    /// Capabilities that the operator declares absent.
+    #[serde(default)]
+    pub absent: BTreeSet<String>,
+    /// Whether a client may declare more of them.
+    #[serde(default)]
+    pub allow_client_absent: bool,
 }
 
 /// An event as `tail` shows it.

@@ -41,6 +41,8 @@ pub enum Verdict {
     Execs,
     /// The job left the recorder's sight.
     Escapes,
+    /// The counts that the job claims of its tests are not the contract's.
+    Tests,
     /// All within the contract.
     Match,
     /// Recorded without a contract to compare with.
@@ -49,7 +51,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Every verdict, in the order of the table.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Error,
         Self::CpuKill,
         Self::JobFailed,
@@ -59,6 +61,7 @@ impl Verdict {
         Self::Writes,
         Self::Execs,
         Self::Escapes,
+        Self::Tests,
         Self::Match,
         Self::Recorded,
     ];
@@ -75,6 +78,7 @@ impl Verdict {
             Self::Writes => "writes",
             Self::Execs => "execs",
             Self::Escapes => "escapes",
+            Self::Tests => "tests",
             Self::Match => "match",
             Self::Recorded => "recorded",
         }

@@ -187,7 +187,10 @@ fn the_ledger_tables_and_schema_have_the_keys_of_the_code() {
     let schema = schema("ledger");
     assert_eq!(
         schema_keys(&schema),
-        (words(&ledger::KEYS), words(&ledger::KEYS))
+        (
+            words(&ledger::KEYS),
+            &words(&ledger::KEYS) - &words(&ledger::OPTIONAL_KEYS)
+        )
     );
     assert_eq!(schema["properties"]["schema"]["const"], ledger::SCHEMA);
     let example: Value = serde_json::from_str(&examples("ledger")[0]).expect("JSON");
@@ -226,6 +229,7 @@ fn the_evidence_table_schema_and_example_have_the_keys_of_the_code() {
         check(&value["entries"][0], &schema["$defs"]["entry"]);
         check(&value["transient"][0], &schema["$defs"]["item"]);
         check(&value["leftovers"][0], &schema["$defs"]["process"]);
+        check(&value["skips"][0], &schema["$defs"]["skip"]);
         check(&value["entries"][0]["by"][0], &schema["$defs"]["process"]);
         assert_eq!(words(&column(&table("Evidence"), 0)), keys(&value));
     }
@@ -376,7 +380,7 @@ fn the_table_of_verdicts_has_the_words_and_codes_of_the_code() {
         (&["cpu-kill"], EXIT_CPU_KILL),
         (&["incomplete"], EXIT_INCOMPLETE),
         (
-            &["net", "cpu", "writes", "execs", "escapes"],
+            &["net", "cpu", "writes", "execs", "escapes", "tests"],
             EXIT_VIOLATION,
         ),
         (&["match", "recorded"], EXIT_MATCH),

@@ -50,7 +50,16 @@ fn every_request_has_an_example_that_reads_and_writes_alike() {
         assert_eq!(written, read);
     }
     let expect = [
-        "enter", "finish", "hello", "ps", "show", "start", "status", "stop", "tail",
+        "capability",
+        "enter",
+        "finish",
+        "hello",
+        "ps",
+        "show",
+        "start",
+        "status",
+        "stop",
+        "tail",
     ];
     let found = words(&examples, "request");
     assert!(found.iter().eq(expect), "{found:?}");
@@ -67,7 +76,17 @@ fn every_response_has_an_example_but_for_the_one_that_fills_a_page() {
         assert_eq!(written, read);
     }
     let expect = [
-        "end", "entered", "error", "event", "hello", "jobs", "lagged", "started", "status",
+        "capability",
+        "end",
+        "entered",
+        "error",
+        "event",
+        "hello",
+        "jobs",
+        "lacking",
+        "lagged",
+        "started",
+        "status",
         "stopped",
     ];
     let found = words(&examples, "response");

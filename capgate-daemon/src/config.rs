@@ -1,13 +1,14 @@
 //! `/etc/capgate/capgated.toml`: what an operator sets. Every key has a default, an unknown key is an error.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use capgate_common::limits;
-use serde::Deserialize;
+use capgate_common::{capability, limits};
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// Where the configuration is looked for when the command line names no other file.
 pub const DEFAULT_PATH: &str = "/etc/capgate/capgated.toml";
@@ -33,6 +34,11 @@ pub struct Config {
     pub linger_seconds: u64,
     /// Refuse every job when the probe set can be fooled by a hostile thread.
     pub require_race_free: bool,
+    /// Capabilities that this host does not have, for all jobs.
+    #[serde(deserialize_with = "capabilities")]
+    pub absent: BTreeSet<String>,
+    /// Let a client declare more of them for its own job.
+    pub allow_client_absent: bool,
     /// What one user may have at the same time.
     pub per_uid: PerUid,
     /// How long sealed jobs are kept.
@@ -98,6 +104,8 @@ impl Default for Config {
             ring_bytes: limits::RING_BYTES,
             linger_seconds: 10,
             require_race_free: false,
+            absent: BTreeSet::new(),
+            allow_client_absent: true,
             per_uid: PerUid::default(),
             store: Retention::default(),
             log: Log::default(),
@@ -133,6 +141,12 @@ impl Default for Log {
             filter: "info".to_owned(),
         }
     }
+}
+
+/// Names of capabilities.
+fn capabilities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    capability::names(names.iter().map(String::as_str)).map_err(D::Error::custom)
 }
 
 /// Why there is no configuration.
@@ -291,6 +305,8 @@ mod tests {
             "[per_uid]\nmemory_mib = 4",
             "per_uid.memory_mib must be at least 768",
         );
+        check("absent = [\"docker\", \"ipv6\"]", "ok");
+        check("absent = [\"Docker\"]", "line 1: `Docker` is no name");
         check("[log]\nto = \"nowhere\"", "line 2: unknown variant");
     }
 

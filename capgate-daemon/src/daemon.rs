@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     // Before there are other threads, so that none keeps more.
     privileges::drop_unneeded()
         .context("cannot give up the privileges that serving does not need")?;
-    let recorder = Box::new(ProbeRecorder::new(probes, config.ring_bytes));
+    let recorder = Box::new(ProbeRecorder::new(probes, config.ring_bytes, &args.socket));
     let jobs = Jobs::new(config, hierarchy, host.kernel, store, recorder)?;
     let home = Home::look().context("cannot look at the daemon's own namespaces")?;
 

@@ -15,6 +15,7 @@ use tokio::{
 
 use crate::{
     connection::{Connection, ConnectionError},
+    job::Job,
     jobs::Found,
     lease::{Ending, Lease},
     peer::Peer,
@@ -25,10 +26,20 @@ use crate::{
 
 /// How long a connection may be silent when it holds no lease and follows nothing.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The same of one inside a job, which has one question and nothing to think about.
+const INSIDE_SILENCE: Duration = Duration::from_secs(5);
 /// How long opening a job may take, the client's file systems included.
 const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How long ending a job may take: leftovers, the kill, and looking at the client's file systems.
 const END_PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where a peer is.
+enum Place {
+    /// In no job.
+    Outside,
+    /// In this one, of this daemon.
+    Inside(Arc<Job>),
+}
 
 /// What happens after a request.
 enum Next {
@@ -53,6 +64,8 @@ pub(crate) struct Guest {
     connection: Connection,
     peer: Arc<Peer>,
     lease: Option<Lease>,
+    /// How long it may say nothing while it holds no lease.
+    silence: Duration,
     /// Becomes readable when the client's process ends. A lease does not outlive it, even if some other process holds the
     /// connection open.
     client: Option<AsyncFd<OwnedFd>>,
@@ -74,6 +87,7 @@ impl Guest {
             connection,
             peer,
             lease: None,
+            silence: SILENCE,
             client: None,
             stopped,
             _seat: seat,
@@ -117,7 +131,21 @@ impl Guest {
         }
         while let Some(line) = self.line().await? {
             let request = protocol::decode::<Request>(&line, MAX_REQUEST)?;
-            if let Err(sentence) = self.check_place() {
+            let place = match (self.place(), &request) {
+                (Ok(Place::Inside(job)), Request::Capability { name, unit }) => {
+                    let answer = job.need(name, unit);
+                    let answer = answer
+                        .map(|(meaning, absent)| Response::Capability { meaning, absent })
+                        .map_err(|error| error.to_string());
+                    self.reply(answer).await?;
+                    // A job does not get to hold its user's connections.
+                    return Ok(());
+                }
+                (Ok(Place::Inside(_)), _) => Err(self.inside()),
+                (Ok(Place::Outside), _) => Ok(()),
+                (Err(sentence), _) => Err(sentence),
+            };
+            if let Err(sentence) = place {
                 self.refuse(sentence).await?;
                 return Ok(());
             }
@@ -134,7 +162,7 @@ impl Guest {
         let silence = if self.lease.is_some() {
             Duration::MAX
         } else {
-            SILENCE
+            self.silence
         };
         let client = async {
             match &self.client {
@@ -170,9 +198,13 @@ impl Guest {
             .await?;
             return Ok(false);
         }
-        if let Err(sentence) = self.check_place() {
-            self.refuse(sentence).await?;
-            return Ok(false);
+        match self.place() {
+            Err(sentence) => {
+                self.refuse(sentence).await?;
+                return Ok(false);
+            }
+            Ok(Place::Inside(_)) => self.silence = INSIDE_SILENCE,
+            Ok(Place::Outside) => {}
         }
         self.connection
             .send(Response::Hello {
@@ -183,16 +215,22 @@ impl Guest {
         Ok(true)
     }
 
-    /// Nothing that runs inside a job is served.
-    fn check_place(&self) -> Result<(), String> {
-        match self.peer.cgroup() {
-            Ok(path) if self.context.jobs.hierarchy().inside_job(&path) => Err(format!(
-                "process {} runs inside a job, and capgated serves nothing that does",
-                self.peer.pid
-            )),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
+    /// Where the peer is now. Nothing that runs inside another daemon's job is served.
+    fn place(&self) -> Result<Place, String> {
+        let jobs = &self.context.jobs;
+        let path = self.peer.cgroup().map_err(|error| error.to_string())?;
+        match jobs.holding(&path) {
+            Some(job) => Ok(Place::Inside(job)),
+            None if jobs.hierarchy().inside_job(&path) => Err(self.inside()),
+            None => Ok(Place::Outside),
         }
+    }
+
+    fn inside(&self) -> String {
+        format!(
+            "process {} runs inside a job, and capgated serves nothing that does",
+            self.peer.pid
+        )
     }
 
     async fn refuse(&mut self, message: String) -> Result<(), ConnectionError> {
@@ -244,6 +282,12 @@ impl Guest {
                 kinds,
                 backlog,
             } => return self.tail(job, kinds, backlog).await,
+            Request::Capability { .. } => {
+                self.refuse(
+                    "only a process inside a job can be told what its job lacks".to_owned(),
+                )
+                .await?;
+            }
             Request::Status => {
                 let jobs = Arc::clone(&self.context.jobs);
                 let status = blocking(move || Ok(jobs.status())).await;
@@ -292,7 +336,11 @@ impl Guest {
         // A lease that comes too late is dropped by the thread, and so its job is.
         let started = timeout(
             START_PATIENCE,
-            blocking(move || jobs.start(slot, &peer, start, descriptors)),
+            blocking(move || match jobs.start(slot, &peer, start, descriptors) {
+                Ok(lease) => Ok(Ok(lease)),
+                Err(JobError::Lacking(absent)) => Ok(Err(absent)),
+                Err(error) => Err(error),
+            }),
         )
         .await
         .unwrap_or_else(|_| {
@@ -303,7 +351,8 @@ impl Guest {
         });
         let response = match started {
             Err(sentence) => Err(sentence),
-            Ok(lease) => {
+            Ok(Err(absent)) => Ok(Response::Lacking { absent }),
+            Ok(Ok(lease)) => {
                 let job = lease.job();
                 let response = Response::Started {
                     job: job.id.to_string(),

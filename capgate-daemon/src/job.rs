@@ -6,7 +6,10 @@ use std::{
     time::Instant,
 };
 
-use capgate_common::protocol::{JobInfo, Start};
+use capgate_common::{
+    capability::{Declaration, check_unit},
+    protocol::{JobInfo, Start},
+};
 use rustix::process::Signal;
 
 use crate::{
@@ -15,6 +18,7 @@ use crate::{
     peer::{NamespacePins, Namespaces, Peer, PeerError},
     proc,
     recorder::{Entered, Recording},
+    skips::{SkipError, Skips},
     store::{self, Record},
     stream::{Stream, Subscription},
 };
@@ -106,6 +110,7 @@ pub struct Job {
     pins: Option<NamespacePins>,
     client_cgroup: (PathBuf, u64),
     token: Token,
+    declaration: Declaration,
     state: Mutex<State>,
 }
 
@@ -129,6 +134,8 @@ pub struct Parts {
     pub pins: Option<NamespacePins>,
     /// Its recording.
     pub recording: Box<dyn Recording>,
+    /// What is declared absent for it.
+    pub declaration: Declaration,
 }
 
 struct State {
@@ -140,6 +147,7 @@ struct State {
     /// Who ended the job from outside.
     stopped_by: Option<String>,
     over_budget: bool,
+    skips: Skips,
     verdict: Vec<String>,
 }
 
@@ -159,6 +167,7 @@ impl Job {
             pins: parts.pins,
             client_cgroup: parts.client_cgroup,
             token: parts.token,
+            declaration: parts.declaration,
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 recording: Some(parts.recording),
@@ -166,6 +175,7 @@ impl Job {
                 entered: None,
                 stopped_by: None,
                 over_budget: false,
+                skips: Skips::default(),
                 verdict: Vec::new(),
             }),
         }
@@ -251,6 +261,30 @@ impl Job {
     pub fn belongs_to(&self, peer: &Peer) -> bool {
         peer.uid == self.uid
             && (peer.home || (self.pins.is_some() && peer.namespaces == self.namespaces))
+    }
+
+    /// Tells one of the job's own processes whether a capability is absent, with its meaning; then its unit is skipped.
+    ///
+    /// # Errors
+    /// When the names are none, there are too many skips, or the job has ended.
+    pub fn need(&self, capability: &str, unit: &str) -> Result<(String, bool), SkipError> {
+        check_unit(unit)?;
+        let (meaning, absent) = self.declaration.look_up(capability)?;
+        if absent {
+            let mut state = self.lock();
+            if state.phase != Phase::Running {
+                return Err(SkipError::Ended);
+            }
+            let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            state.skips.add(capability, unit, ms)?;
+        }
+        Ok((meaning.to_owned(), absent))
+    }
+
+    /// What is declared absent for it, and the units that were skipped for that.
+    #[must_use]
+    pub fn skipped(&self) -> (&Declaration, Skips) {
+        (&self.declaration, self.lock().skips.clone())
     }
 
     /// Ends the job from outside: it is killed, and sealed as interrupted.

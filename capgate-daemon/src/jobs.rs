@@ -3,11 +3,16 @@
 use std::{
     collections::{BTreeMap, HashMap},
     os::fd::OwnedFd,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
-use capgate_common::protocol::{JobInfo, Sealed, Start, Status};
+use capgate_common::{
+    capability::{self, Declaration},
+    contract::Contract,
+    protocol::{JobInfo, Sealed, Start, Status},
+};
 use rustix::fs::FileType;
 
 use crate::{
@@ -19,7 +24,7 @@ use crate::{
     lease::{Lease, remove},
     peer::Peer,
     proc,
-    recorder::{Opening, Recorder},
+    recorder::{Opening, RecordError, Recorder},
     refusal::JobError,
     store::{self, Store, StoreError},
     stream::Stream,
@@ -158,6 +163,7 @@ impl Jobs {
         start: Start,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Lease, JobError> {
+        let declaration = self.declaration(&start)?;
         let count = descriptors.len();
         let [root, slash]: [OwnedFd; 2] = descriptors
             .try_into()
@@ -209,6 +215,7 @@ impl Jobs {
                 token,
                 pins,
                 recording,
+                declaration,
             },
         );
         let job = Arc::new(job);
@@ -223,6 +230,51 @@ impl Jobs {
         }
         tracing::info!(job = %job.id, uid = job.uid, pid = peer.pid, cgroup = %job.cgroup.path().display(), "job started");
         Ok(lease)
+    }
+
+    /// What is declared absent for a job.
+    fn declaration(&self, start: &Start) -> Result<Declaration, JobError> {
+        let Config {
+            absent,
+            allow_client_absent,
+            ..
+        } = &self.config;
+        if !start.absent.is_empty() && !allow_client_absent {
+            return Err(JobError::MayNotDeclare);
+        }
+        let client = capability::names(start.absent.iter().map(String::as_str))
+            .map_err(|cause| JobError::Declared { cause })?;
+        let contract = start
+            .contract
+            .as_ref()
+            .map(|text| Contract::from_json(text.as_bytes()))
+            .transpose()
+            .map_err(|error| RecordError(error.to_string()))?;
+        let declaration = Declaration::new(contract.as_ref(), absent, &client)
+            .map_err(|cause| JobError::Declared { cause })?;
+        let requires = contract.iter().flat_map(|contract| &contract.requires);
+        let lacking: BTreeMap<String, String> = requires
+            .filter_map(|name| match declaration.look_up(name) {
+                Ok((meaning, true)) => Some((name.clone(), meaning.to_owned())),
+                _ => None,
+            })
+            .collect();
+        if lacking.is_empty() {
+            Ok(declaration)
+        } else {
+            Err(JobError::Lacking(lacking))
+        }
+    }
+
+    /// The running job that a cgroup lies in.
+    #[must_use]
+    pub fn holding(&self, cgroup: &Path) -> Option<Arc<Job>> {
+        let inner = self.lock();
+        let job = inner
+            .running
+            .values()
+            .find(|job| job.cgroup.contains(cgroup));
+        job.cloned()
     }
 
     /// Keeps a job in the store and in the list of those that run.
@@ -379,6 +431,8 @@ impl Jobs {
             events: facts.events,
             lost: facts.lost,
             store: self.store.path().display().to_string(),
+            absent: self.config.absent.clone(),
+            allow_client_absent: self.config.allow_client_absent,
         }
     }
 

@@ -94,12 +94,16 @@ impl Lease {
         if ran && entered.is_none() {
             return Err(JobError::NeverEntered(job.id.clone()));
         }
-        let recorded = recording.close(Closing {
+        let (declaration, skips) = job.skipped();
+        lost.push(skips.lost());
+        let mut recorded = recording.close(Closing {
             user_usec,
             entered,
             leftovers,
             lost,
         })?;
+        skips.seal(declaration, &mut recorded.recording.suite);
+        recorded.evidence.skips = skips.evidence();
         let outcome = outcome(job, ending, &mut notes);
         let case = Case {
             recording: &recorded.recording,

@@ -20,6 +20,7 @@ pub mod guest;
 pub mod id;
 pub mod job;
 pub mod jobs;
+pub mod junit;
 pub mod lease;
 pub mod leftover;
 pub mod listen;
@@ -47,6 +48,7 @@ pub mod resolve;
 pub mod seen;
 pub mod server;
 pub mod session;
+pub mod skips;
 pub mod sockets;
 pub mod store;
 #[cfg(test)]

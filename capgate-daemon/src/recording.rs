@@ -4,9 +4,13 @@ use std::{
     collections::BTreeSet,
     fs,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+        },
     },
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +23,7 @@ use capgate_common::{
     event::Counters,
     pathform::{self, Forms},
     rules::Rules,
+    suite::Tests,
 };
 use nix::unistd::{Uid, User};
 
@@ -27,6 +32,7 @@ use crate::{
     drain::{self, Drain, Take},
     enforcement::Plan,
     event::Event,
+    junit,
     look::JobRoot,
     loss, memory,
     mounts::{Mounts, newest},
@@ -133,12 +139,13 @@ struct Beginning {
 pub struct ProbeRecorder {
     shared: Arc<Shared>,
     ring_bytes: u32,
+    socket: Option<Vec<u8>>,
 }
 
 impl ProbeRecorder {
-    /// A recorder with these probes, which were loaded for rings of this size.
+    /// A recorder with these probes, which were loaded for rings of this size, of a daemon that listens at `socket`.
     #[must_use]
-    pub fn new(probes: Probes, ring_bytes: u32) -> Self {
+    pub fn new(probes: Probes, ring_bytes: u32, socket: &Path) -> Self {
         Self {
             shared: Arc::new(Shared {
                 probes: Mutex::new(Kernel { probes, open: 0 }),
@@ -146,6 +153,10 @@ impl ProbeRecorder {
                 lost: AtomicU64::new(0),
             }),
             ring_bytes,
+            // A socket that cannot be found is one that a job cannot find either.
+            socket: fs::canonicalize(socket)
+                .ok()
+                .map(|path| path.into_os_string().into_vec()),
         }
     }
 }
@@ -199,9 +210,17 @@ impl Recorder for ProbeRecorder {
         let contract = rules.as_deref().map(Rules::contract);
         let plan = Plan::make(start, contract, opening.client_pid).map_err(sentence)?;
         let probe_set = self.shared.kernel().probes.set();
+        // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
+        let judged = rules.clone().filter(|_| !start.record);
+        let results = judged
+            .as_ref()
+            .and_then(|rules| rules.contract().tests.as_ref())
+            .map(|pins| Results::new(&pins.junit, &forms))
+            .transpose()?;
         let view = JobView {
             rules: rules.clone(),
             contract_path: start.contract_path.as_deref().and_then(pathform::unescape),
+            socket: self.socket.clone(),
             temp_dirs: start
                 .tmpdir
                 .as_deref()
@@ -250,12 +269,12 @@ impl Recorder for ProbeRecorder {
                 slot,
                 drain,
                 session,
-                _beginning: beginning,
+                beginning,
                 plan,
             }),
             stream: opening.stream,
-            // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
-            rules: rules.filter(|_| !start.record),
+            rules: judged,
+            results,
         }))
     }
 
@@ -337,7 +356,7 @@ struct Open {
     slot: JobSlot,
     drain: Drain<Taker>,
     session: Arc<Mutex<Session>>,
-    _beginning: Beginning,
+    beginning: Beginning,
     plan: Option<Plan>,
 }
 
@@ -348,6 +367,40 @@ struct ProbeRecording {
     open: Option<Open>,
     stream: Arc<Stream>,
     rules: Option<Arc<Rules>>,
+    results: Option<Results>,
+}
+
+/// The file of test results that the contract names.
+struct Results {
+    /// Relative to the root.
+    path: String,
+    /// As an entry of the write set.
+    entry: String,
+}
+
+impl Results {
+    fn new(path: &str, forms: &Forms) -> Result<Self, RecordError> {
+        let entry = forms
+            .in_root(path.as_bytes())
+            .ok_or_else(|| sentence(format!("the results {path} are not a file in the root")))?
+            .entry;
+        Ok(Self {
+            path: path.to_owned(),
+            entry,
+        })
+    }
+
+    /// Counts them. What the job did not write is a file of another day.
+    fn count(&self, root: BorrowedFd<'_>, record: &session::Record) -> Tests {
+        let written = &record.recording.write_paths;
+        if written.contains(&self.entry) || record.ignored.contains(&self.entry) {
+            junit::read(root, &self.path)
+        } else {
+            Tests::Unreadable {
+                unreadable: "the job did not write it".to_owned(),
+            }
+        }
+    }
 }
 
 impl Recording for ProbeRecording {
@@ -383,7 +436,7 @@ impl Recording for ProbeRecording {
             slot,
             drain,
             session,
-            _beginning,
+            beginning,
             plan,
         } = self.open.take().ok_or_else(closed)?;
         // In this order: nothing is written to the ring any more when its end is looked for.
@@ -410,7 +463,7 @@ impl Recording for ProbeRecording {
         let hooks = kernel.probes.attached().into_iter().collect();
         let not_covered = kernel.probes.not_covered().into_iter().collect();
         drop(kernel);
-        let record = session.seal(session::Closing {
+        let mut record = session.seal(session::Closing {
             counters,
             user_usec: closing.user_usec,
             hooks,
@@ -426,6 +479,9 @@ impl Recording for ProbeRecording {
                 .collect(),
             time_limit: LOOK_PATIENCE,
         });
+        let results = self.results.take();
+        record.recording.suite.tests =
+            results.map(|results| results.count(beginning.root.as_fd(), &record));
         Ok(Recorded {
             recording: record.recording,
             evidence: record.evidence,

@@ -1,6 +1,8 @@
 //! Why something about a job is refused or fails: a sentence each, as the client shows it.
 
-use std::io;
+use std::{collections::BTreeMap, io};
+
+use capgate_common::capability::{self, CapabilityError};
 
 use crate::{
     cgroup::CgroupError, id::JobId, job::EnterError, peer::PeerError, recorder::RecordError,
@@ -29,6 +31,21 @@ pub enum JobError {
     /// Not the two descriptors that have to come with a start.
     #[error("a start needs two descriptors, the root directory and /, and {0} came")]
     Descriptors(usize),
+    /// The client declares something absent, and the operator does not let it.
+    #[error(
+        "the daemon's configuration says allow_client_absent = false: unset {} and ask the operator to declare what this host lacks",
+        capability::VARIABLE
+    )]
+    MayNotDeclare,
+    /// The client declares what it cannot.
+    #[error("cannot take what {variable} declares absent: {cause}", variable = capability::VARIABLE)]
+    Declared {
+        /// Why not.
+        cause: CapabilityError,
+    },
+    /// The contract requires what is declared absent: names and meanings.
+    #[error("runner declares {} absent, and the contract requires it", .0.keys().cloned().collect::<Vec<_>>().join(", "))]
+    Lacking(BTreeMap<String, String>),
     /// A descriptor is no directory.
     #[error("the descriptor of the {what} is not one of a directory")]
     NotDirectory {

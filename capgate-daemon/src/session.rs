@@ -29,7 +29,7 @@ use crate::{
     process::{ImageId, Processes, Program},
     resolve::{Places, Resolver, Unresolved},
     seen::{Moment, Op, Seen},
-    sockets::Sockets,
+    sockets::{OwnSocket, Sockets},
     told::{Backlog, Told, What},
     touch::Touch,
     writes::{Ground, Writes},
@@ -79,6 +79,8 @@ pub struct JobView {
     pub rules: Option<Arc<Rules>>,
     /// The contract's file in the work tree, absolute, as the client calls it.
     pub contract_path: Option<Vec<u8>>,
+    /// Where the daemon itself listens.
+    pub socket: Option<Vec<u8>>,
     /// Temporary directories beside `/tmp`, `/var/tmp` and `/dev/shm`: the client's `TMPDIR`, symbolic links resolved.
     pub temp_dirs: Vec<Vec<u8>>,
     /// Root directory of the client's tasks, as a path of the job's mount tree: `/` but for a client in a chroot.
@@ -186,6 +188,7 @@ impl Session {
             forms,
             rules,
             contract_path,
+            socket,
             temp_dirs,
             slash,
             mnt_ns,
@@ -236,6 +239,10 @@ impl Session {
                 identity,
             }
         });
+        let socket = socket.and_then(|path| {
+            let identity = look.identity(&path)?;
+            Some(OwnSocket { path, identity })
+        });
         Ok(Self {
             look,
             forms,
@@ -249,7 +256,7 @@ impl Session {
             attempts: Attempts::default(),
             processes,
             writes: Writes::new(limits.names),
-            sockets: Sockets::new(limits.names),
+            sockets: Sockets::new(limits.names, socket),
             execs: HashMap::new(),
             metadata: HashMap::new(),
             escapes: BTreeMap::new(),

@@ -95,8 +95,25 @@ pub struct Sockets {
     /// Unix sockets that the job bound, at every name that they had.
     unix_bound: HashSet<NameId>,
     abstract_bound: HashSet<Box<[u8]>>,
+    /// Where the daemon itself listens.
+    daemon: Option<OwnSocket>,
     /// Most members of `reached` and of `bound`.
     limit: usize,
+}
+
+/// The daemon's own socket, at which a job may ask what its host lacks. To do that is plumbing.
+#[derive(Clone, Debug)]
+pub struct OwnSocket {
+    /// Where it is.
+    pub path: Vec<u8>,
+    /// Device and inode, as [`Look::identity`] has them: another socket in its place is another destination.
+    pub identity: (u32, u64),
+}
+
+impl OwnSocket {
+    fn is_at(&self, path: &[u8], look: &dyn Look) -> bool {
+        self.path == path && look.identity(path) == Some(self.identity)
+    }
 }
 
 /// `ENOENT` and `ENOTDIR` (include/uapi/asm-generic/errno-base.h), as system calls return them.
@@ -106,13 +123,14 @@ const NOT_DIRECTORY: i32 = -20;
 impl Sockets {
     /// Nothing reached yet; at most `limit` destinations are kept apart.
     #[must_use]
-    pub fn new(limit: usize) -> Self {
+    pub fn new(limit: usize, daemon: Option<OwnSocket>) -> Self {
         Self {
             reached: Vec::new(),
             index: HashMap::new(),
             bound: HashSet::new(),
             unix_bound: HashSet::new(),
             abstract_bound: HashSet::new(),
+            daemon,
             limit,
         }
     }
@@ -277,7 +295,12 @@ impl Sockets {
         let exists = !matches!(ret, NO_ENTRY | NOT_DIRECTORY);
         if exists && !reached.exists {
             let path = names.bytes(name);
-            reached.plumbing = ambient::is_ambient(&path) && look.at(&path) == At::Other { uid: 0 };
+            let own = self
+                .daemon
+                .as_ref()
+                .is_some_and(|own| own.is_at(&path, look));
+            let ambient = || ambient::is_ambient(&path) && look.at(&path) == At::Other { uid: 0 };
+            reached.plumbing = own || ambient();
         }
         reached.exists |= exists;
         reached.connected |= op == Op::Connect && ret >= 0;

@@ -453,6 +453,7 @@ pub(crate) fn view() -> JobView {
         forms: forms(),
         rules: None,
         contract_path: Some(b"/repo/tests/contract.json".to_vec()),
+        socket: Some(b"/run/capgate/capgated.sock".to_vec()),
         temp_dirs: Vec::new(),
         slash: b"/".to_vec(),
         mnt_ns: MNT_NS,

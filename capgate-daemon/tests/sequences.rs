@@ -207,6 +207,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         forms: Forms::new(&bytes, None, 0).unwrap(),
         rules: None,
         contract_path: None,
+        socket: None,
         temp_dirs: Vec::new(),
         slash: b"/".to_vec(),
         mnt_ns: 0,

@@ -115,6 +115,15 @@ fn found(finding: &Finding, subject: &Subject<'_>) -> (Phrase, Vec<Item>) {
             Phrase::words("part of the job may have happened out of sight"),
             vec![escape(entry, subject)],
         ),
+        Finding::Tests { mismatch } => (
+            Phrase::words("the suite did not test what the contract pins"),
+            vec![Item {
+                sign: '~',
+                text: Phrase::sentence(&mismatch.to_string()),
+                key: mismatch.key().to_owned(),
+                who: None,
+            }],
+        ),
     }
 }
 
@@ -242,6 +251,10 @@ pub(crate) fn notes(subject: &Subject<'_>) -> Vec<Phrase> {
         Note::NotWritten { names } => names.iter().take(SHOWN_NAMES).fold(
             Phrase::sentence(&note.to_string()).and(":"),
             |phrase, name| phrase.and(" ").and_name(name),
+        ),
+        Note::Absent { units, .. } => units.iter().fold(
+            Phrase::sentence(&note.to_string()).and(if units.is_empty() { "" } else { ":" }),
+            |phrase, unit| phrase.and(" ").and_name(unit),
         ),
         note => Phrase::sentence(&note.to_string()),
     });

@@ -17,7 +17,7 @@ use super::{
 const SHOWN: usize = 100;
 
 /// A case, and the rows of the table of verdicts that make it fail.
-const CASES: [(&str, &[Verdict]); 7] = [
+const CASES: [(&str, &[Verdict]); 8] = [
     ("job", &[Verdict::JobFailed]),
     ("recording", &[Verdict::Incomplete]),
     ("net", &[Verdict::Net]),
@@ -25,6 +25,7 @@ const CASES: [(&str, &[Verdict]); 7] = [
     ("writes", &[Verdict::Writes]),
     ("execs", &[Verdict::Execs]),
     ("escapes", &[Verdict::Escapes]),
+    ("tests", &[Verdict::Tests]),
 ];
 
 pub(super) fn write(subject: &Subject<'_>) -> String {
@@ -39,6 +40,13 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
 fn suite(writer: &mut Writer<Vec<u8>>, subject: &Subject<'_>) -> io::Result<()> {
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
     let points = explain::points(subject);
+    // Most jobs claim nothing of tests, and a case about that would only be in the way.
+    let cases = CASES.iter().filter(|(name, verdicts)| {
+        *name != "tests"
+            || is_judged(subject, name)
+            || points.iter().any(|it| verdicts.contains(&it.verdict))
+    });
+    let cases: Vec<_> = cases.collect();
     let failing = |verdicts: &[Verdict]| -> Vec<&Point> {
         let is_of = |point: &&Point| verdicts.contains(&point.verdict);
         points.iter().filter(is_of).collect()
@@ -46,11 +54,11 @@ fn suite(writer: &mut Writer<Vec<u8>>, subject: &Subject<'_>) -> io::Result<()> 
     // A command that could not be started kept no contract and broke none: its case alone says something.
     let never_ran = subject.judgement.verdict.is_empty();
     let skipped = |name: &str| name != "job" && (never_ran || !is_judged(subject, name));
-    let failures = CASES
+    let failures = cases
         .iter()
         .filter(|(name, verdicts)| !failing(verdicts).is_empty() || (never_ran && *name == "job"))
         .count();
-    let skips = CASES
+    let skips = cases
         .iter()
         .filter(|(name, verdicts)| failing(verdicts).is_empty() && skipped(name))
         .count();
@@ -60,7 +68,7 @@ fn suite(writer: &mut Writer<Vec<u8>>, subject: &Subject<'_>) -> io::Result<()> 
     let mut suite = writer
         .create_element("testsuite")
         .with_attribute(("name", "capgate"))
-        .with_attribute(("tests", CASES.len().to_string().as_str()))
+        .with_attribute(("tests", cases.len().to_string().as_str()))
         .with_attribute(("failures", failures.to_string().as_str()))
         .with_attribute(("errors", "0"))
         .with_attribute(("skipped", skips.to_string().as_str()));
@@ -68,7 +76,7 @@ fn suite(writer: &mut Writer<Vec<u8>>, subject: &Subject<'_>) -> io::Result<()> 
         suite = suite.with_attribute(("time", time.as_str()));
     }
     suite.write_inner_content(|writer| {
-        for (name, verdicts) in CASES {
+        for &&(name, verdicts) in &cases {
             let case = writer
                 .create_element("testcase")
                 .with_attribute(("classname", "capgate"))
@@ -108,6 +116,7 @@ fn is_judged(subject: &Subject<'_>, name: &str) -> bool {
     let recorded = subject.judgement.verdict.contains(&Verdict::Recorded);
     match name {
         "job" | "recording" => true,
+        "tests" => subject.ledger.recording.suite.tests.is_some(),
         _ => !recorded,
     }
 }

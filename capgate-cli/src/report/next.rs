@@ -81,6 +81,11 @@ pub(super) fn action(finding: &Finding) -> Phrase {
                 .and(" of the contract"),
             None => Phrase::words("find out why: this can not be accepted by a contract"),
         },
+        Finding::Tests { .. } => {
+            Phrase::words("find out which tests are missing; if that is meant, change ")
+                .and_name("tests")
+                .and(" of the contract by hand")
+        }
     }
 }
 

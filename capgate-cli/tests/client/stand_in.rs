@@ -237,6 +237,11 @@ fn serve(mut stream: UnixStream, manner: &Manner, die: &Path, shared: &(Mutex<Se
                     say(&mut stream, event);
                 }
             }
+            Request::Capability { name, unit } => {
+                let absent = name == "docker" && !unit.is_empty();
+                let meaning = format!("what {name} means");
+                say(&mut stream, &Response::Capability { meaning, absent });
+            }
             Request::Ps => say(&mut stream, &Response::Jobs { jobs: Vec::new() }),
             Request::Status => say(&mut stream, &Response::Status(Box::new(status()))),
             Request::Show { job } | Request::Stop { job: Some(job) } => {
@@ -303,5 +308,7 @@ fn status() -> Status {
         events: 0,
         lost: 0,
         store: "/var/lib/capgate".to_owned(),
+        absent: ["docker".to_owned()].into(),
+        allow_client_absent: true,
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     ledger::{EMPTY_DIGEST, Ledger, ProbeSet, Recording, digest},
     pathform::Forms,
     rules::Rules,
+    suite::{Counted, Tests},
     verdict::Verdict,
 };
 
@@ -565,4 +566,45 @@ fn little_head_room_is_remarked_on_and_breaks_nothing() {
             .notes
             .is_empty()
     );
+}
+
+#[test]
+fn the_counts_that_a_job_claims_are_held_against_the_contract() {
+    let keys = json!({
+        "capabilities": {"network": "a network"},
+        "tests": {"junit": "out.xml", "run_min": 110, "skipped": {"network": 33}}
+    });
+    let mut recording = nothing();
+    recording.suite.absent = Some(set(&["network"]));
+    recording.suite.skips = [("network".to_owned(), set(&["test_a"]))].into();
+    let mut claim = |run, skipped| {
+        recording.suite.tests = Some(Tests::Counted(Counted {
+            run,
+            failed: 0,
+            skipped,
+        }));
+        judged(&recording, &keys)
+    };
+    let judgement = claim(110, 33);
+    assert_eq!(summary(&judgement), ("match", 0));
+    let notes: Vec<String> = judgement.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        [
+            "ran 110, skipped 33 of 143 (claimed by the job)",
+            "runner declares network absent: 1 unit skipped, and a skip is never coverage"
+        ]
+    );
+    let judgement = claim(95, 48);
+    assert_eq!(summary(&judgement), ("tests", 120));
+    let findings: Vec<String> = judgement.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        findings,
+        [
+            "ran 95, contract pins at least 110",
+            "skipped 48, contract pins 33"
+        ]
+    );
+    let unread = judged(&nothing(), &keys);
+    assert_eq!(summary(&unread), ("tests", 120));
 }

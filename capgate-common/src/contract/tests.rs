@@ -56,7 +56,10 @@ fn every_key_is_read() {
             "allow_exec": ["/usr/bin/*"],
             "allow_unseen": ["docker", "io_uring"],
             "require_race_free": true,
-            "enforce": true
+            "enforce": true,
+            "capabilities": {"docker": "a docker daemon", "ipv6": "IPv6"},
+            "requires": ["ipv6"],
+            "tests": {"junit": "build/out.xml", "run_min": 110, "skipped": {"docker": 33}}
         })
         .to_string(),
     );
@@ -71,6 +74,77 @@ fn every_key_is_read() {
     );
     assert_eq!(contract.allow_unseen.len(), 2);
     assert!(contract.require_race_free && contract.enforce);
+    assert_eq!(contract.capabilities.map(|table| table.len()), Some(2));
+    assert!(contract.requires.iter().eq(["ipv6"]));
+    let pins = contract.tests.expect("pins");
+    assert_eq!((&*pins.junit, pins.run_min), ("build/out.xml", 110));
+    assert_eq!(pins.skipped.to_string(), "docker: 33");
+}
+
+#[test]
+fn names_that_are_used_are_names_of_the_table() {
+    let table = json!({"docker": "a docker daemon"});
+    for (key, value) in [
+        ("requires", json!(["ipv6"])),
+        (
+            "tests",
+            json!({"junit": "out.xml", "run_min": 0, "skipped": {"ipv6": 1}}),
+        ),
+    ] {
+        let mut contract: Value = serde_json::from_str(&with(key, &value)).expect("JSON");
+        let unknown =
+            format!("`{key}`: no capability is called `ipv6`; the contract's `capabilities` has");
+        refuse(&contract.to_string(), &format!("{unknown} none"));
+        contract["capabilities"] = table.clone();
+        refuse(&contract.to_string(), &format!("{unknown} docker"));
+    }
+}
+
+#[test]
+fn a_table_has_names_and_meanings_of_one_line() {
+    for (table, phrase) in [
+        (json!({"Docker": "x"}), "`Docker` is no name"),
+        (json!({"docker": ""}), "`docker` needs its meaning"),
+        (json!({"docker": "a\nb"}), "`docker` needs its meaning"),
+        (json!({"docker": 1}), "`docker` needs its meaning"),
+    ] {
+        refuse(&with("capabilities", &table), phrase);
+    }
+    let twice = with("capabilities", &json!({"a": "x"})).replace("{\"a\"", r#"{"a":"y","a""#);
+    refuse(&twice, "the key `a` is there twice");
+}
+
+#[test]
+fn the_file_of_results_lies_in_the_root() {
+    let pins = |junit: &str| json!({"junit": junit, "run_min": 1, "skipped": 0});
+    for junit in [
+        "",
+        "/tmp/out.xml",
+        "../out.xml",
+        "a/../out.xml",
+        "./out.xml",
+        "a//b",
+        "a\nb",
+    ] {
+        refuse(&with("tests", &pins(junit)), "relative to the root");
+    }
+    for (tests, phrase) in [
+        (json!({"junit": "a", "run_min": 1}), "there is no `skipped`"),
+        (
+            json!({"junit": "a", "run_min": -1, "skipped": 0}),
+            "`run_min` has to be",
+        ),
+        (
+            json!({"junit": "a", "run_min": 1, "skipped": "0"}),
+            "`skipped` has to be",
+        ),
+        (
+            json!({"junit": "a", "run": 1}),
+            "unknown key `run`; the keys are junit, run_min, skipped",
+        ),
+    ] {
+        refuse(&with("tests", &tests), phrase);
+    }
 }
 
 #[test]
@@ -83,6 +157,10 @@ fn every_key_names_itself_when_its_value_is_wrong() {
             json!([1]),
             json!([null]),
         ] {
+            // A table without names is one.
+            if (key, &value) == ("capabilities", &json!({})) {
+                continue;
+            }
             refuse(&with(key, &value), &format!("`{key}`"));
         }
     }

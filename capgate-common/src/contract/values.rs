@@ -7,7 +7,7 @@ use std::{
 
 use serde::{
     Deserialize,
-    de::{Deserializer, MapAccess, Visitor},
+    de::{Deserializer, Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ impl Values {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, ContractError> {
         let Object(pairs) = serde_json::from_slice(bytes)?;
         let mut values = BTreeMap::new();
-        for (name, value) in pairs {
+        for (name, Unique(value)) in pairs {
             let Some(key) = KEYS.into_iter().find(|&key| key == name) else {
                 return Err(ContractError::UnknownKey(name));
             };
@@ -51,7 +51,7 @@ impl Values {
     }
 }
 
-fn wrong(key: &'static str, expected: &str, value: &Value) -> ContractError {
+pub(super) fn wrong(key: &'static str, expected: &str, value: &Value) -> ContractError {
     let kind = match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -192,7 +192,7 @@ pub(super) fn unseen(key: &'static str, value: &Value) -> Result<BTreeSet<String
 }
 
 /// A JSON object as it stands in the file: serde's own maps would keep the last of two equal keys and say nothing.
-struct Object(Vec<(String, Value)>);
+struct Object(Vec<(String, Unique)>);
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -215,5 +215,66 @@ impl<'de> Deserialize<'de> for Object {
         }
 
         deserializer.deserialize_map(Pairs)
+    }
+}
+
+/// A value in which no object has a key twice.
+struct Unique(Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Unique;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Unique, E> {
+                Ok(Unique(Value::Null))
+            }
+
+            fn visit_bool<E: Error>(self, value: bool) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<Unique, E> {
+                Ok(Unique(value.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut members: A) -> Result<Unique, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Unique(member)) = members.next_element()? {
+                    list.push(member);
+                }
+                Ok(Unique(Value::Array(list)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+                let mut object = serde_json::Map::new();
+                while let Some((key, Unique(value))) = map.next_entry::<String, Unique>()? {
+                    if object.insert(key.clone(), value).is_some() {
+                        return Err(Error::custom(format!("the key `{key}` is there twice")));
+                    }
+                }
+                Ok(Unique(Value::Object(object)))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
     }
 }

@@ -48,7 +48,7 @@ fn the_file_has_the_shape_of_the_design() {
             r#""by":[{"pid":7,"exe":"/bin/sh","argv":["sh"]}]}],"transient":[],"#,
             r#""self":[{"entry":"127.0.0.1:80","ops":["connect"],"count":1,"first_ms":5,"by":[]}],"#,
             r#""probes":[],"ambient":[],"ignored":[],"metadata":[],"inherited":[],"#,
-            r#""leftovers":[{"pid":7,"exe":"/bin/sh","argv":["sh"]}],"#,
+            r#""leftovers":[{"pid":7,"exe":"/bin/sh","argv":["sh"]}],"skips":[],"#,
             r#""counts":{"attempted":9,"emitted":6,"deduplicated":2,"lost":1,"received":6,"decoded":5,"rejected":1}}"#,
         )
     );

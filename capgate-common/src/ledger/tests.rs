@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 
 use super::{EMPTY_DIGEST, KEYS, Ledger, ProbeSet, Recording, SCHEMA, digest};
-use crate::verdict::Verdict;
+use crate::{
+    suite::{Counted, Tests},
+    verdict::Verdict,
+};
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
@@ -104,9 +107,48 @@ fn the_file_is_canonical_and_reads_back() {
     );
 }
 
+/// The sample, of a job whose suite skipped a unit.
+fn with_suite() -> Ledger {
+    let mut ledger = sample();
+    let suite = &mut ledger.recording.suite;
+    suite.absent = Some(set(&["docker", "ipv6"]));
+    suite.skips = [("docker".to_owned(), set(&["test_b", "test_a"]))].into();
+    suite.tests = Some(Tests::Counted(Counted {
+        run: 3,
+        failed: 0,
+        skipped: 2,
+    }));
+    ledger
+}
+
+#[test]
+fn what_a_suite_did_not_do_is_sealed() {
+    let mut ledger = with_suite();
+    let json = ledger.to_json();
+    assert_eq!(
+        Ledger::from_json(json.as_bytes()).expect("a ledger"),
+        ledger
+    );
+    let undeclared = json.replace("    \"docker\",\n", "");
+    refuse(
+        &undeclared,
+        "`skips` names a capability that `absent` does not have",
+    );
+    ledger.recording.suite.tests = Some(Tests::Unreadable {
+        unreadable: "there is no such file".to_owned(),
+    });
+    let json = ledger.to_json();
+    assert_eq!(
+        Ledger::from_json(json.as_bytes()).expect("a ledger"),
+        ledger
+    );
+    let both = json.replace("\"unreadable\"", "\"run\": 3, \"unreadable\"");
+    assert!(Ledger::from_json(both.as_bytes()).is_err());
+}
+
 #[test]
 fn the_keys_are_in_the_order_of_the_constant() {
-    let json = sample().to_json();
+    let json = with_suite().to_json();
     let places: Vec<Option<usize>> = KEYS
         .iter()
         .map(|key| json.find(&format!("\n  \"{key}\":")))
