@@ -1,5 +1,6 @@
 //! With the real daemon.
 
+mod capability;
 mod gate;
 mod service;
 mod stream;

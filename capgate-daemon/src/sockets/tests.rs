@@ -357,6 +357,24 @@ fn a_unix_socket_that_the_job_bound_is_its_own() {
 }
 
 #[test]
+fn the_daemons_own_socket_is_plumbing_and_another_in_its_place_is_not() {
+    let own = "/run/capgate/capgated.sock";
+    check(
+        &format!("unix {own}"),
+        own,
+        "",
+        ["", "", "unix:/run/capgate/capgated.sock"],
+    );
+    check(
+        &format!("unix {own}"),
+        // Not there when the job began: so this is another one.
+        "",
+        "unix:/run/capgate/capgated.sock",
+        ["", "", ""],
+    );
+}
+
+#[test]
 fn plumbing_is_no_entry_when_root_owns_it_or_it_is_not_there() {
     let nscd = "/run/nscd/socket";
     check(
