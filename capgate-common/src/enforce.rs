@@ -18,9 +18,10 @@ pub const KIND_RAW: u16 = 256;
 pub struct Enforced {
     /// Not 0: what no rule permits is refused.
     pub on: u32,
-    /// Reserved, 0.
-    pub pad: u32,
-    /// The network namespace that the rules of [`KIND_LOCAL`] are about (`net.net_cookie`).
+    /// Not 0: queries to resolvers go to the daemon first.
+    pub forwards: u32,
+    /// The network namespace that the job begins in (`net.net_cookie`): there the rules of [`KIND_LOCAL`] hold, and the daemon
+    /// listens.
     pub netns: u64,
 }
 
@@ -84,7 +85,49 @@ impl Default for Ports {
     }
 }
 
+/// Resolvers that jobs ask through the daemon, of all jobs together.
+pub const MAX_FORWARDS: u32 = 4096;
+/// Sockets that were seen asking, of all jobs together; the one that asked longest ago is forgotten.
+pub const MAX_ASKERS: u32 = 16 * 1024;
+
+/// A resolver that a job asks. The value is the port where the daemon stands in for it, on the loopback address of its family.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resolver {
+    /// Its address, an IPv4 one as IPv6 has it (`::ffff:192.0.2.1`). Network order.
+    pub addr: [u8; 16],
+    /// The job's slot.
+    pub slot: u32,
+}
+
+/// A port where the daemon stands in for a resolver. The value is the resolver's address, as in [`Resolver`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StandIn {
+    /// The job's slot.
+    pub slot: u32,
+    /// The port, host order.
+    pub port: u16,
+    /// 1 on the IPv6 loopback address.
+    pub is_v6: u16,
+}
+
+/// A socket of a job that sent something to a [`StandIn`]. The value is when it did so last, nanoseconds since boot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// Where to.
+    pub to: StandIn,
+    /// The socket's own port, host order.
+    pub port: u16,
+    /// 1 over TCP.
+    pub is_tcp: u16,
+}
+
 const _: () = {
+    assert!(core::mem::size_of::<Resolver>() == 20);
+    assert!(core::mem::size_of::<StandIn>() == 8);
+    assert!(core::mem::size_of::<Asker>() == 12);
     assert!(core::mem::size_of::<Enforced>() == 16);
     assert!(core::mem::size_of::<Net4>() == 8);
     assert!(core::mem::size_of::<Net6>() == 24);

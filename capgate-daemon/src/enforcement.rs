@@ -1,15 +1,17 @@
 //! Whether a job's network is enforced, and what it may reach then. Settled before the job begins, or the job does not begin.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use capgate_common::{
     contract::Contract,
     ledger::{Enforcement, Reach},
+    netpattern::{NetPattern, reach::is_link_local},
     protocol::Start,
 };
 use nix::net::if_::if_nametoindex;
 
 use crate::{
+    forwarder::{self, Ready},
     netns,
     permit::{NOT_DENIED, PermitError, Permits, Rule},
 };
@@ -27,25 +29,33 @@ pub enum EnforcementError {
         "cannot enforce the job's network: its network namespace cannot be looked at: {0} (entering another one takes CAP_SYS_ADMIN there)"
     )]
     Namespace(io::Error),
+    /// The stand-ins.
+    #[error(
+        "cannot enforce the job's network, whose contract allows hosts by name: capgated cannot stand in for the job's resolvers on the loopback addresses of its network namespace: {0} (is `lo` up there?)"
+    )]
+    Forwarder(io::Error),
     /// The rules.
     #[error("cannot enforce the job's network: {0}")]
     Rules(#[from] PermitError),
 }
 
 /// How a job's network is enforced.
-#[derive(Clone, Debug)]
 pub struct Plan {
     /// What it may reach.
     pub reach: Reach,
     /// Cookie of the network namespace that it begins in.
     pub netns: u64,
+    /// The same as it is permitted by addresses, and by names whose addresses are not known yet.
+    pub permits: Permits,
     /// The same for the kernel.
     pub rules: Vec<Rule>,
+    /// What stands in for the job's resolvers; `None` where no name needs it.
+    pub forwarder: Option<Ready>,
 }
 
 impl Plan {
     /// What the request and the contract ask for; `None`: nothing is refused. `client` is a process of the namespace in which the job
-    /// will begin.
+    /// will begin, which is to ask `resolvers`.
     ///
     /// # Errors
     /// When it is asked for and cannot be done.
@@ -53,6 +63,7 @@ impl Plan {
         start: &Start,
         contract: Option<&Contract>,
         client: i32,
+        resolvers: &[IpAddr],
     ) -> Result<Option<Self>, EnforcementError> {
         // A job that is only recorded is to show what it does: then the contract's word is not enough.
         let asked = contract.is_some_and(|contract| contract.enforce) && !start.record;
@@ -62,7 +73,14 @@ impl Plan {
             None if start.enforce => return Err(EnforcementError::NoContract),
             _ => return Ok(None),
         };
-        let (netns, permits) = netns::within(client, || {
+        // One that needs an interface with its address is not asked, and the job goes on to the next one.
+        let asks = contract.is_some_and(|it| it.allow_net.iter().any(NetPattern::is_resolver));
+        let resolvers: Vec<IpAddr> = resolvers
+            .iter()
+            .copied()
+            .filter(|&resolver| asks && !is_link_local(resolver))
+            .collect();
+        let (netns, mut permits) = netns::within(client, || {
             let interface = |name: &str| if_nametoindex(name).ok();
             let mut permits = contract
                 .map(|contract| Permits::of_contract(contract, interface))
@@ -71,10 +89,21 @@ impl Plan {
             Ok((netns::cookie()?, permits))
         })
         .map_err(EnforcementError::Namespace)?;
+        resolvers
+            .iter()
+            .for_each(|&resolver| permits.resolver(resolver));
+        let forwarder = if permits.has_names() && !resolvers.is_empty() {
+            let ready = forwarder::prepare(client, &resolvers);
+            Some(ready.map_err(EnforcementError::Forwarder)?)
+        } else {
+            None
+        };
         Ok(Some(Self {
             reach,
             netns,
             rules: permits.rules()?,
+            permits,
+            forwarder,
         }))
     }
 

@@ -16,6 +16,7 @@ pub mod drain;
 pub mod ending;
 pub mod enforcement;
 pub mod event;
+pub mod forwarder;
 pub mod guest;
 pub mod id;
 pub mod job;

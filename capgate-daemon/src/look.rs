@@ -8,6 +8,7 @@ use std::{
     collections::HashSet,
     ffi::OsStr,
     fs,
+    io::Read as _,
     net::IpAddr,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -174,6 +175,23 @@ impl JobRoot {
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let file = openat2(&self.slash, OsStr::from_bytes(path), how).ok()?;
         path_of(file.as_fd()).ok()
+    }
+
+    /// At most `limit` first bytes of a regular file that the client calls `path`, symbolic links followed.
+    ///
+    /// # Errors
+    /// When it is not there, no regular file, or cannot be read.
+    pub fn read(&self, path: &[u8], limit: u64) -> std::io::Result<Vec<u8>> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let file = fs::File::from(openat2(&self.slash, OsStr::from_bytes(path), how)?);
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Whether a file is in a mount that was there when the job began.

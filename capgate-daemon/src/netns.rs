@@ -14,23 +14,42 @@ use nix::{
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, socket},
 };
 
+/// The network namespace of a process; `None` when it is the daemon's own.
+///
+/// # Errors
+/// When it cannot be told.
+pub fn open(pid: i32) -> io::Result<Option<File>> {
+    let there = File::open(format!("/proc/{pid}/ns/net"))?;
+    let own = std::fs::metadata("/proc/self/ns/net")?;
+    Ok((there.metadata()?.ino() != own.ino()).then_some(there))
+}
+
+/// Takes this thread into a namespace, for good.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn enter(there: Option<File>) -> io::Result<()> {
+    if let Some(there) = there {
+        setns(there, CloneFlags::CLONE_NEWNET)?;
+    }
+    Ok(())
+}
+
 /// Does something in the network namespace of a process, in a thread of its own when that is not the daemon's.
 ///
 /// # Errors
 /// When the namespace cannot be entered, or the work fails.
 pub fn within<T: Send>(pid: i32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    let there = File::open(format!("/proc/{pid}/ns/net"))?;
-    if there.metadata()?.ino() == std::fs::metadata("/proc/self/ns/net")?.ino() {
+    let Some(there) = open(pid)? else {
         return work();
-    }
-    let entered = move || {
-        setns(there, CloneFlags::CLONE_NEWNET)?;
-        work()
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("netns".to_owned())
-            .spawn_scoped(scope, entered)?;
+            .spawn_scoped(scope, || {
+                enter(Some(there))?;
+                work()
+            })?;
         thread
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread in it panicked")))

@@ -9,6 +9,7 @@ use capgate_common::{
     enforce::{ANY_SCOPE, KIND_LOCAL, KIND_PORTS, KIND_RAW, MAX_RANGES, Ports},
     netpattern::reach::{Addresses, Reach, is_link_local},
 };
+use capgate_common::{hostname::HostName, netpattern::NetPattern};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// What the kernel cannot refuse to a job, a phrase each.
@@ -19,6 +20,11 @@ pub const NOT_DENIED: [&str; 5] = [
     "connections that the kernel makes by itself: network file systems, further paths of MPTCP",
     "datagrams to a loopback port that nobody was bound to when the socket was connected",
 ];
+
+/// Port of a resolver.
+const DOMAIN: u16 = 53;
+/// Most addresses of one job that answers of resolvers give.
+const MOST_ANSWERED: usize = 16 * 1024;
 
 /// Why there can be no such rules.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,11 @@ pub enum PermitError {
         /// How many.
         ranges: usize,
     },
+    /// More than [`MOST_ANSWERED`].
+    #[error(
+        "the names that the contract allows have more than {MOST_ANSWERED} addresses in this job"
+    )]
+    Answers,
 }
 
 /// One rule.
@@ -55,15 +66,24 @@ pub struct Place {
     pub scope: u32,
 }
 
-/// What is permitted where, with what each place permits by itself.
+/// What is permitted where.
 #[derive(Clone, Debug, Default)]
-pub struct Permits(HashMap<Place, Vec<RangeInclusive<u16>>>);
+pub struct Permits {
+    /// What each place permits by itself.
+    own: HashMap<Place, Vec<RangeInclusive<u16>>>,
+    /// Patterns over host names.
+    names: Vec<NetPattern>,
+    /// Places that answers of resolvers gave.
+    answered: usize,
+}
 
 impl Permits {
     /// What a contract permits by address. `interface` gives the index of a network interface by its name.
     #[must_use]
     pub fn of_contract(contract: &Contract, interface: impl Fn(&str) -> Option<u32>) -> Self {
         let mut permits = Self::default();
+        let names = contract.allow_net.iter().filter(|it| it.names_hosts());
+        permits.names.extend(names.cloned());
         for reach in contract
             .allow_net
             .iter()
@@ -99,6 +119,64 @@ impl Permits {
         }
     }
 
+    /// A resolver that may be asked.
+    pub fn resolver(&mut self, resolver: IpAddr) {
+        self.permit(
+            KIND_PORTS,
+            IpNet::from(resolver),
+            ANY_SCOPE,
+            DOMAIN..=DOMAIN,
+        );
+    }
+
+    /// Whether hosts are permitted by their names.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Takes in that these are addresses of a host. The rules are those that are new.
+    ///
+    /// # Errors
+    /// When there are too many addresses, or one of them has too many ranges of ports.
+    pub fn answer(
+        &mut self,
+        name: &HostName,
+        addresses: &[IpAddr],
+    ) -> Result<Vec<Rule>, PermitError> {
+        let ports: Vec<_> = self
+            .names
+            .iter()
+            .filter_map(|it| it.ports_at(name))
+            .collect();
+        if ports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut rules = Vec::new();
+        for &address in addresses.iter().filter(|&&it| !is_link_local(it)) {
+            let place = Place {
+                kind: KIND_PORTS,
+                net: IpNet::from(address.to_canonical()),
+                scope: ANY_SCOPE,
+            };
+            let known = self.own.get(&place);
+            if known.is_some_and(|known| ports.iter().all(|ports| known.contains(ports))) {
+                continue;
+            }
+            if known.is_none() {
+                if self.answered >= MOST_ANSWERED {
+                    return Err(PermitError::Answers);
+                }
+                self.answered += 1;
+            }
+            let own = self.own.entry(place).or_default();
+            own.extend(ports.iter().cloned());
+            *own = merge(std::mem::take(own));
+            rules.push(self.rule(place)?);
+        }
+        Ok(rules)
+    }
+
     fn permit_at(
         &mut self,
         kind: u16,
@@ -121,7 +199,7 @@ impl Permits {
 
     fn permit(&mut self, kind: u16, net: IpNet, scope: u32, ports: RangeInclusive<u16>) {
         let place = Place { kind, net, scope };
-        self.0.entry(place).or_default().push(ports);
+        self.own.entry(place).or_default().push(ports);
     }
 
     /// All rules.
@@ -129,7 +207,7 @@ impl Permits {
     /// # Errors
     /// When one of them has too many ranges of ports.
     pub fn rules(&self) -> Result<Vec<Rule>, PermitError> {
-        self.0.keys().map(|&place| self.rule(place)).collect()
+        self.own.keys().map(|&place| self.rule(place)).collect()
     }
 
     /// The rule of one place, with what the networks around it permit.
@@ -143,7 +221,7 @@ impl Permits {
                 net: around.trunc(),
                 ..place
             };
-            ranges.extend(self.0.get(&around).into_iter().flatten().cloned());
+            ranges.extend(self.own.get(&around).into_iter().flatten().cloned());
         }
         let merged = merge(ranges);
         let mut ports = Ports::default();
@@ -273,6 +351,40 @@ mod tests {
             ])
             .is_empty()
         );
+    }
+
+    #[test]
+    fn an_answer_permits_the_ports_of_its_name_and_those_around() {
+        let contract = contract(&[
+            "*.example.org:443",
+            "www.example.org:8000-8001",
+            "192.0.2.0/24:80",
+        ]);
+        let mut permits = Permits::of_contract(&contract, |_| None);
+        let mut answer = |name: &str, address: &str| -> Vec<Vec<[u16; 2]>> {
+            let addresses: Vec<IpAddr> = address.split(' ').map(|it| it.parse().unwrap()).collect();
+            let rules = permits.answer(&name.parse().unwrap(), &addresses).unwrap();
+            rules
+                .iter()
+                .map(|rule| rule.ports.ranges[..rule.ports.count as usize].to_vec())
+                .collect()
+        };
+        assert_eq!(
+            answer("www.example.org", "192.0.2.1"),
+            [[[80, 80], [443, 443], [8000, 8001]]]
+        );
+        assert_eq!(answer("a.b.example.org", "198.51.100.1"), [[[443, 443]]]);
+        // What is known is not told again.
+        assert!(answer("www.example.org", "192.0.2.1").is_empty());
+        // Another name of the same address adds to it.
+        assert_eq!(
+            answer("www.example.org", "198.51.100.1"),
+            [[[443, 443], [8000, 8001]]]
+        );
+        for name in ["example.org", "xexample.org", "www.example.com"] {
+            assert!(answer(name, "203.0.113.1").is_empty(), "{name}");
+        }
+        assert!(answer("www.example.org", "fe80::1").is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
@@ -25,10 +26,11 @@ mod wall;
 
 pub use error::ProbesError;
 use error::{map_error, one_line};
-use set::{Hook, IO_URING, Link, MPTCP, Where};
+use set::{FORWARD_HOOKS, Hook, IO_URING, Link, MPTCP, Where};
 use wall::Wall;
 
 use crate::{
+    forwarder::StandIn,
     memory,
     offsets::{self, Found, KERNEL_BTF},
     permit::Rule,
@@ -124,6 +126,8 @@ pub struct Probes {
     generation: u32,
     /// What is attached, and what detaches it when dropped.
     links: Vec<(&'static str, Link)>,
+    /// The same for jobs whose queries go to the daemon.
+    forward_links: Vec<(&'static str, Link)>,
 }
 
 /// Where a job begins.
@@ -230,6 +234,9 @@ impl Probes {
             set::load(&mut ebpf, hook, btf)?;
             programs.push(set::descriptor(&ebpf, hook.program)?);
         }
+        for hook in &FORWARD_HOOKS {
+            set::load(&mut ebpf, hook, btf)?;
+        }
         set::load_adopt(&mut ebpf)?;
         let (concerns, logger) = match set {
             ProbeSet::Tracepoint => {
@@ -262,6 +269,7 @@ impl Probes {
             slots: vec![None; MAX_JOBS as usize],
             generation: 0,
             links: Vec::new(),
+            forward_links: Vec::new(),
         };
         if set == ProbeSet::Fentry {
             // Some kernels load such programs and have no way to attach them (arm64 before 6.4).
@@ -308,6 +316,7 @@ impl Probes {
     /// Detaches every program. They stay loaded.
     pub fn detach(&mut self) {
         self.links.clear();
+        self.forward_links.clear();
     }
 
     /// Names of the programs that are attached now.
@@ -315,6 +324,7 @@ impl Probes {
     pub fn attached(&self) -> Vec<String> {
         self.links
             .iter()
+            .chain(&self.forward_links)
             .map(|(name, _)| (*name).to_owned())
             .collect()
     }
@@ -449,7 +459,7 @@ impl Probes {
     }
 
     /// Has the kernel refuse a job every connection but to itself and to what a rule permits. Before the job has a task; its own
-    /// addresses are those of the network namespace `netns`.
+    /// addresses are those of the network namespace `netns`. Its queries go to `stand_ins`.
     ///
     /// # Errors
     /// When the kernel refuses to keep the rules.
@@ -458,8 +468,39 @@ impl Probes {
         job: &JobSlot,
         netns: u64,
         rules: &[Rule],
+        stand_ins: &[StandIn],
     ) -> Result<(), ProbesError> {
-        self.wall.raise(job.index, netns, rules)
+        if !stand_ins.is_empty() && self.forward_links.is_empty() {
+            let root = self.open_root()?;
+            for hook in &FORWARD_HOOKS {
+                let link = set::attach(&mut self.ebpf, hook, &root)?;
+                self.forward_links
+                    .extend(link.map(|link| (hook.program, link)));
+            }
+        }
+        self.wall.raise(job.index, netns, rules, stand_ins)
+    }
+
+    /// Lets an enforced job reach more.
+    ///
+    /// # Errors
+    /// When the kernel refuses to keep the rules.
+    pub fn permit(&mut self, job: &JobSlot, rules: &[Rule]) -> Result<(), ProbesError> {
+        self.wall.permit(job.index, rules)
+    }
+
+    /// When a socket of a job with this port last sent something to a stand-in, in nanoseconds since boot; `None` when it did not.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn asked(
+        &self,
+        job: &JobSlot,
+        to: SocketAddr,
+        from: u16,
+        is_tcp: bool,
+    ) -> Result<Option<u64>, ProbesError> {
+        self.wall.asked(job.index, to, from, is_tcp)
     }
 
     /// How many rules of enforcement the kernel holds, of all jobs.

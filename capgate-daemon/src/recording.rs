@@ -29,9 +29,11 @@ use nix::unistd::{Uid, User};
 
 use crate::{
     decode::DecodeError,
+    dns::configured::{Configured, MOST_BYTES},
     drain::{self, Drain, Take},
     enforcement::Plan,
     event::Event,
+    forwarder::Ready,
     junit,
     look::JobRoot,
     loss, memory,
@@ -43,6 +45,10 @@ use crate::{
     session::{self, JobView, Limits, Session},
     stream::{Stream, Subscription},
 };
+
+mod enforced;
+
+use enforced::Enforced;
 
 /// How long looking at a job's names may take when it is sealed.
 const LOOK_PATIENCE: Duration = Duration::from_secs(30);
@@ -93,7 +99,11 @@ impl Shared {
         let (slot, ring) = kernel.probes.open_job(cgroup_id, level, &at)?;
         // The job has no task yet: it is never without its rules.
         let enforced = match plan {
-            Some(plan) => kernel.probes.enforce(&slot, plan.netns, &plan.rules),
+            Some(plan) => {
+                let stand_ins = plan.forwarder.as_ref().map_or(&[][..], Ready::stand_ins);
+                let netns = plan.netns;
+                kernel.probes.enforce(&slot, netns, &plan.rules, stand_ins)
+            }
             None => Ok(()),
         };
         if let Err(error) = enforced {
@@ -208,7 +218,8 @@ impl Recorder for ProbeRecorder {
             None => None,
         };
         let contract = rules.as_deref().map(Rules::contract);
-        let plan = Plan::make(start, contract, opening.client_pid).map_err(sentence)?;
+        let resolvers = configured(&root).resolvers;
+        let plan = Plan::make(start, contract, opening.client_pid, &resolvers).map_err(sentence)?;
         let probe_set = self.shared.kernel().probes.set();
         // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
         let judged = rules.clone().filter(|_| !start.record);
@@ -263,6 +274,7 @@ impl Recorder for ProbeRecorder {
             let _closed = self.shared.close(slot);
             sentence(error)
         })?;
+        let enforced = plan.map(|plan| Enforced::begin(plan, &self.shared, slot));
         Ok(Box::new(ProbeRecording {
             shared: Arc::clone(&self.shared),
             open: Some(Open {
@@ -270,7 +282,7 @@ impl Recorder for ProbeRecorder {
                 drain,
                 session,
                 beginning,
-                plan,
+                enforced,
             }),
             stream: opening.stream,
             rules: judged,
@@ -310,6 +322,12 @@ fn mountinfo(process: &str) -> Result<Vec<u8>, RecordError> {
             "cannot read the mounts of process {process}: {error}"
         ))
     })
+}
+
+/// The resolvers of a job. A file that cannot be read means what a C library takes it for: that there is none.
+fn configured(root: &JobRoot) -> Configured {
+    let file = root.read(b"/etc/resolv.conf", MOST_BYTES as u64);
+    file.map_or_else(|_| Configured::default(), |file| Configured::read(&file))
 }
 
 /// How the paths of a job are written.
@@ -357,7 +375,7 @@ struct Open {
     drain: Drain<Taker>,
     session: Arc<Mutex<Session>>,
     beginning: Beginning,
-    plan: Option<Plan>,
+    enforced: Option<Enforced>,
 }
 
 /// One job's recording.
@@ -437,8 +455,9 @@ impl Recording for ProbeRecording {
             drain,
             session,
             beginning,
-            plan,
+            enforced,
         } = self.open.take().ok_or_else(closed)?;
+        let enforced = enforced.map(Enforced::end);
         // In this order: nothing is written to the ring any more when its end is looked for.
         let (counters, skipped) = self.shared.close(slot).map_err(sentence)?;
         drop(drain.finish().map_err(sentence)?);
@@ -470,7 +489,7 @@ impl Recording for ProbeRecording {
             not_covered,
             race_free,
             unseen: BTreeSet::new(),
-            enforced: plan.map(|plan| plan.sealed()),
+            enforced,
             lost: closing
                 .lost
                 .into_iter()
@@ -493,9 +512,11 @@ impl Recording for ProbeRecording {
 
 impl Drop for ProbeRecording {
     fn drop(&mut self) {
-        if let Some(open) = self.open.take()
-            && let Err(error) = self.shared.close(open.slot)
-        {
+        if let Some(open) = self.open.take() {
+            drop(open.enforced.map(Enforced::end));
+            let Err(error) = self.shared.close(open.slot) else {
+                return;
+            };
             tracing::error!(%error, "the recording of a lost job stays in the kernel");
         }
     }

@@ -90,6 +90,31 @@ impl Destination {
     }
 
     #[inline(always)]
+    pub fn is_v4(&self) -> bool {
+        self.is_v4
+    }
+
+    /// The address in IPv6, IPv4-mapped where it is IPv4.
+    #[inline(always)]
+    pub fn as_v6(&self) -> [u8; 16] {
+        let mut addr = self.addr;
+        if self.is_v4 {
+            addr[12] = self.addr[0];
+            addr[13] = self.addr[1];
+            addr[14] = self.addr[2];
+            addr[15] = self.addr[3];
+            addr[10] = 0xff;
+            addr[11] = 0xff;
+            let mut index = 0;
+            while index < 10 {
+                addr[index] = 0;
+                index += 1;
+            }
+        }
+        addr
+    }
+
+    #[inline(always)]
     fn word(&self, at: usize) -> u32 {
         u32::from_ne_bytes([
             self.addr[at],
@@ -100,7 +125,7 @@ impl Destination {
     }
 
     #[inline(always)]
-    fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         if self.is_v4 {
             self.addr[0] == 127
         } else {
@@ -150,9 +175,9 @@ impl Destination {
         rule.is_some_and(|ports| has(ports, port))
     }
 
-    /// The job that has a socket bound to it; `None` when nobody has.
+    /// Whether nobody but the job in a slot has a socket bound to it: nobody at all counts.
     #[inline(always)]
-    fn holder(&self, ctx: &SockAddrContext, is_tcp: bool, port: u16) -> Option<u32> {
+    fn is_free_for(&self, slot: u32, ctx: &SockAddrContext, is_tcp: bool, port: u16) -> bool {
         let port = port.to_be();
         let mut tuple = bpf_sock_tuple {
             __bindgen_anon_1: bpf_sock_tuple__bindgen_ty_1 {
@@ -183,16 +208,16 @@ impl Destination {
                 bpf_sk_lookup_udp(context, tuple, len, OWN_NAMESPACE, 0)
             };
             if sock.is_null() {
-                return None;
+                return true;
             }
             // The verifier allows no arithmetic on this pointer: read back from the stack it is a plain number.
-            let slot = bpf_probe_read_kernel(&raw const sock)
+            let holder = bpf_probe_read_kernel(&raw const sock)
                 .ok()
                 .and_then(|sock| Address(sock as u64).follow(offset!(sock_sk_cgrp_data_cgroup)))
                 .and_then(scope::cgroup)
                 .unwrap_or(scope::NONE);
             bpf_sk_release(sock.cast());
-            Some(slot)
+            holder == slot
         }
     }
 }
@@ -246,10 +271,7 @@ pub fn permits(
         return false;
     }
     // Where nobody listens the kernel says so itself: a server of the job may come up there yet.
-    match to.holder(ctx, is_tcp, port) {
-        None => true,
-        Some(holder) => holder == slot,
-    }
+    to.is_free_for(slot, ctx, is_tcp, port)
 }
 
 /// Whether the job may send packets of a protocol from a raw socket.

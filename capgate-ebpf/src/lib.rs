@@ -7,6 +7,7 @@ pub mod emit;
 pub mod enforce;
 pub mod exec;
 pub mod file;
+pub mod forward;
 pub mod kernel;
 pub mod name;
 pub mod net;

@@ -13,6 +13,7 @@ use capgate_common::event::{Header, INET_EGRESS, InetRecord, KIND_INET, REC_DENI
 use crate::{
     emit,
     enforce::{self, Destination},
+    forward,
     kernel::{self, Address, offset},
     scope,
     socket::{AF_INET, AF_INET6},
@@ -32,40 +33,10 @@ pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) -> bool {
         return true;
     };
     let addr_ctx = ctx.sock_addr;
-    let mut addr = [0u8; 16];
-    // SAFETY: the context is the program's own; the verifier checks each access. Single words, since
-    // it refuses wider loads of the address.
-    let (port, sock_type, protocol, netns) = unsafe {
-        if family == AF_INET {
-            put(
-                &mut addr,
-                0,
-                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip4),
-            );
-        } else {
-            put(
-                &mut addr,
-                0,
-                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[0]),
-            );
-            put(
-                &mut addr,
-                4,
-                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[1]),
-            );
-            put(
-                &mut addr,
-                8,
-                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[2]),
-            );
-            put(
-                &mut addr,
-                12,
-                core::ptr::read_volatile(&raw const (*addr_ctx).user_ip6[3]),
-            );
-        }
+    let (mut addr, mut port) = forward::address(ctx, family);
+    // SAFETY: the context is the program's own; the verifier checks each access.
+    let (sock_type, protocol, netns) = unsafe {
         (
-            u16::from_be(core::ptr::read_volatile(&raw const (*addr_ctx).user_port) as u16),
             core::ptr::read_volatile(&raw const (*addr_ctx).type_) as u16,
             core::ptr::read_volatile(&raw const (*addr_ctx).protocol) as u16,
             bpf_get_netns_cookie(ctx.as_ptr()),
@@ -80,13 +51,26 @@ pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) -> bool {
     } else {
         0
     };
-    let permitted = match enforce::of(slot) {
-        Some(enforced) => {
-            let to = Destination::new(family, &addr, scope_id);
-            enforce::permits(ctx, slot, enforced, &to, port, protocol, netns)
+    let mut permitted = true;
+    if let Some(enforced) = enforce::of(slot) {
+        let to = Destination::new(family, &addr, scope_id);
+        let forwards = enforced.forwards != 0 && netns == enforced.netns;
+        let resolver = if forwards {
+            forward::stands_for(slot, &to, port)
+        } else {
+            None
+        };
+        if let Some(resolver) = resolver {
+            // A connected IPv6 socket addresses each datagram to an IPv4-mapped peer anew, and the peer is the stand-in.
+            addr = forward::as_of(family, &resolver);
+            port = forward::DOMAIN;
+        } else {
+            permitted = enforce::permits(ctx, slot, enforced, &to, port, protocol, netns);
+            if permitted && forwards {
+                forward::redirect(ctx, slot, family, &to, port);
+            }
         }
-        None => true,
-    };
+    }
     let record = InetRecord {
         header: Header {
             flags: if permitted { 0 } else { REC_DENIED },
@@ -107,8 +91,9 @@ pub fn addressed(ctx: &SockAddrContext, family: u16, op: u16) -> bool {
     permitted
 }
 
+/// Writes a word of an address.
 #[inline(always)]
-fn put(addr: &mut [u8; 16], at: usize, word: u32) {
+pub fn put(addr: &mut [u8; 16], at: usize, word: u32) {
     let bytes = word.to_ne_bytes();
     addr[at] = bytes[0];
     addr[at + 1] = bytes[1];
@@ -187,14 +172,28 @@ fn packet(ctx: &SkBuffContext) -> Option<bool> {
             carrier,
         )
     };
-    // A TCP connection is recorded when it is made.
-    if protocol == IPPROTO_TCP && sock_type != SOCK_RAW {
-        return None;
-    }
+    let has_ports = sock_type != SOCK_RAW && enforce::has_ports(carrier as u16);
+    let enforced = enforce::of(slot);
+    let forwards = has_ports && enforced.is_some_and(|enforced| enforced.forwards != 0);
+    let is_tcp = protocol == IPPROTO_TCP && sock_type != SOCK_RAW;
+    let is_udp = (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE) && sock_type != SOCK_RAW;
     let (mut port, mut local_port) = (0, 0);
-    if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE) && sock_type != SOCK_RAW {
+    if is_udp || is_tcp && forwards {
         local_port = u16::from_be(ctx.load(payload).ok()?);
         port = u16::from_be(ctx.load(payload + 2).ok()?);
+    }
+    if forwards {
+        let to = Destination::new(family, &addr, 0);
+        if let Some(resolver) = forward::stands_for(slot, &to, port) {
+            forward::asked(slot, &to, port, local_port, protocol);
+            // As far as the job knows it goes to the resolver.
+            addr = forward::as_of(family, &resolver);
+            port = forward::DOMAIN;
+        }
+    }
+    // A TCP connection is recorded when it is made.
+    if is_tcp {
+        return None;
     }
     let flow = Flow {
         netns: sock
@@ -213,9 +212,8 @@ fn packet(ctx: &SkBuffContext) -> Option<bool> {
     };
     // What has ports was judged when it was connected or addressed. The socket counts, not the packet: a tunnel puts what a
     // socket sends into packets of other protocols.
-    let has_ports = sock_type != SOCK_RAW && enforce::has_ports(carrier as u16);
     let permitted = has_ports
-        || enforce::of(slot).is_none()
+        || enforced.is_none()
         || enforce::permits_raw(slot, &Destination::new(family, &addr, 0), protocol);
     emit::attempted::<KIND_INET>(slot);
     // SAFETY: the value is never used as a reference, only its presence counts.

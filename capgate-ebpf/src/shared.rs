@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use capgate_common::event::{INET_CONNECT, INET_SENDMSG};
 use capgate_ebpf::{
-    exec,
+    exec, forward,
     kernel::Address,
     net, process, root,
     socket::{AF_INET, AF_INET6},
@@ -46,6 +46,34 @@ pub fn sendmsg4(ctx: SockAddrContext) -> i32 {
 #[cgroup_sock_addr(sendmsg6)]
 pub fn sendmsg6(ctx: SockAddrContext) -> i32 {
     i32::from(net::addressed(&ctx, AF_INET6, INET_SENDMSG))
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_UDP4_RECVMSG_LOCK`, in udp_recvmsg of who asks for the sender. It must answer 1.
+#[cgroup_sock_addr(recvmsg4)]
+pub fn recvmsg4(ctx: SockAddrContext) -> i32 {
+    forward::show(&ctx, AF_INET);
+    1
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_UDP6_RECVMSG_LOCK`, likewise.
+#[cgroup_sock_addr(recvmsg6)]
+pub fn recvmsg6(ctx: SockAddrContext) -> i32 {
+    forward::show(&ctx, AF_INET6);
+    1
+}
+
+/// Kernel: `BPF_CGROUP_RUN_SA_PROG` of `CGROUP_INET4_GETPEERNAME`, in inet_getname. It must answer 1.
+#[cgroup_sock_addr(getpeername4)]
+pub fn getpeername4(ctx: SockAddrContext) -> i32 {
+    forward::show(&ctx, AF_INET);
+    1
+}
+
+/// Kernel: `BPF_CGROUP_RUN_SA_PROG` of `CGROUP_INET6_GETPEERNAME`, in inet6_getname, likewise.
+#[cgroup_sock_addr(getpeername6)]
+pub fn getpeername6(ctx: SockAddrContext) -> i32 {
+    forward::show(&ctx, AF_INET6);
+    1
 }
 
 /// Kernel: `BPF_CGROUP_RUN_PROG_INET_EGRESS`, in ip_finish_output and ip6_finish_output.

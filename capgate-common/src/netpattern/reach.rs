@@ -5,6 +5,7 @@ use std::{net::IpAddr, ops::RangeInclusive};
 use ipnet::IpNet;
 
 use super::{Hosts, Kind, NetPattern};
+use crate::hostname::HostName;
 
 /// Addresses that a pattern names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,38 @@ impl NetPattern {
             }
             _ => None,
         }
+    }
+}
+
+impl NetPattern {
+    /// The ports that the pattern permits at a host by its name, as [`HostName`] writes it.
+    pub fn ports_at(&self, name: &HostName) -> Option<RangeInclusive<u16>> {
+        match &self.kind {
+            Kind::Name {
+                name: pattern,
+                ports,
+            } => {
+                let holds = match pattern.strip_prefix("*.") {
+                    Some(domain) => {
+                        let labels = name.as_str().strip_suffix(domain);
+                        labels.is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
+                    }
+                    None => name.as_str() == pattern,
+                };
+                holds.then(|| ports.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the pattern permits hosts by their names.
+    pub fn names_hosts(&self) -> bool {
+        matches!(self.kind, Kind::Name { .. }) && !self.is_resolver()
+    }
+
+    /// Whether the pattern permits the resolvers that the job is configured for.
+    pub fn is_resolver(&self) -> bool {
+        self.text() == "resolver:53"
     }
 }
 

@@ -85,6 +85,14 @@ const SHARED: [Hook; 8] = [
     hook("egress", Where::Egress),
 ];
 
+/// What both sets have for a job whose queries go to the daemon; attached while there is one.
+pub(super) const FORWARD_HOOKS: [Hook; 4] = [
+    hook("recvmsg4", Where::SockAddr),
+    hook("recvmsg6", Where::SockAddr),
+    hook("getpeername4", Where::SockAddr),
+    hook("getpeername6", Where::SockAddr),
+];
+
 /// The tracepoint that tells io_uring operations; kernels before 6.3 lack it.
 pub(super) const IO_URING: &str = "btf_trace_io_uring_submit_req";
 

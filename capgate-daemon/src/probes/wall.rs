@@ -1,17 +1,24 @@
 //! The maps by which the kernel refuses what an enforced job may not reach.
 
+use std::net::{IpAddr, SocketAddr};
+
 use aya::{
     Ebpf, Pod,
-    maps::{Array, LpmTrie, MapData, MapError, lpm_trie::Key},
+    maps::{Array, HashMap, LpmTrie, MapData, MapError, lpm_trie::Key},
 };
-use capgate_common::enforce::{Enforced, HEAD4, HEAD6, Net4, Net6, Ports, Space};
+use capgate_common::enforce::{
+    Asker, Enforced, HEAD4, HEAD6, Net4, Net6, Ports, Resolver, Space, StandIn,
+};
 use ipnet::IpNet;
 
 use super::{
     error::{ProbesError, map_error},
     take,
 };
-use crate::permit::{Place, Rule};
+use crate::{
+    forwarder,
+    permit::{Place, Rule},
+};
 
 /// [`Enforced`] as a map value.
 #[repr(transparent)]
@@ -41,13 +48,39 @@ struct PortsValue(Ports);
 // SAFETY: integers without padding; every bit pattern is a value.
 unsafe impl Pod for PortsValue {}
 
-/// What is refused to which job.
+/// [`Resolver`] as a map key.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct ResolverValue(Resolver);
+// SAFETY: integers without padding; every bit pattern is a value.
+unsafe impl Pod for ResolverValue {}
+
+/// [`StandIn`] as a map key.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct StandInValue(StandIn);
+// SAFETY: integers without padding; every bit pattern is a value.
+unsafe impl Pod for StandInValue {}
+
+/// [`Asker`] as a map key.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct AskerValue(Asker);
+// SAFETY: integers without padding; every bit pattern is a value.
+unsafe impl Pod for AskerValue {}
+
+/// What is refused to which job, and which of its resolvers the daemon stands in for.
 pub(super) struct Wall {
     enforced: Array<MapData, EnforcedValue>,
     rules4: LpmTrie<MapData, Net4Value, PortsValue>,
     rules6: LpmTrie<MapData, Net6Value, PortsValue>,
     /// What the maps hold: slot and place.
     known: Vec<(u16, Place)>,
+    forwards: HashMap<MapData, ResolverValue, u32>,
+    stand_ins: HashMap<MapData, StandInValue, [u8; 16]>,
+    /// What these two hold.
+    standing: Vec<(Resolver, StandIn)>,
+    askers: HashMap<MapData, AskerValue, u64>,
 }
 
 /// Where a rule stands in the maps.
@@ -90,6 +123,10 @@ impl Wall {
             rules4: take(ebpf, "RULES4")?,
             rules6: take(ebpf, "RULES6")?,
             known: Vec::new(),
+            forwards: take(ebpf, "FORWARDS")?,
+            stand_ins: take(ebpf, "STAND_INS")?,
+            standing: Vec::new(),
+            askers: take(ebpf, "ASKERS")?,
         })
     }
 
@@ -99,18 +136,66 @@ impl Wall {
         index: u32,
         netns: u64,
         rules: &[Rule],
+        stand_ins: &[forwarder::StandIn],
     ) -> Result<(), ProbesError> {
-        for rule in rules {
-            self.write(slot(index)?, rule)?;
+        self.permit(index, rules)?;
+        for stand_in in stand_ins {
+            self.stand_in(index, stand_in)?;
         }
         let enforced = Enforced {
             on: 1,
+            forwards: u32::from(!stand_ins.is_empty()),
             netns,
-            ..Enforced::default()
         };
         self.enforced
             .set(index, EnforcedValue(enforced), 0)
             .map_err(map_error("enforce a job's network"))
+    }
+
+    /// The job in a slot may reach more than it could.
+    pub(super) fn permit(&mut self, index: u32, rules: &[Rule]) -> Result<(), ProbesError> {
+        let slot = slot(index)?;
+        rules.iter().try_for_each(|rule| self.write(slot, rule))
+    }
+
+    fn stand_in(&mut self, slot: u32, at: &forwarder::StandIn) -> Result<(), ProbesError> {
+        const WHAT: &str = "say where the daemon stands in for a resolver";
+        let addr = match at.resolver {
+            IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+            IpAddr::V6(addr) => addr,
+        };
+        let resolver = Resolver {
+            addr: addr.octets(),
+            slot,
+        };
+        let stand_in = stand_in(slot, at.resolver.is_ipv6(), at.port);
+        self.standing.push((resolver, stand_in));
+        self.forwards
+            .insert(ResolverValue(resolver), u32::from(at.port), 0)
+            .map_err(map_error(WHAT))?;
+        self.stand_ins
+            .insert(StandInValue(stand_in), resolver.addr, 0)
+            .map_err(map_error(WHAT))
+    }
+
+    /// When a socket of the job in a slot last sent something to a stand-in, in nanoseconds since boot; `None` when it did not.
+    pub(super) fn asked(
+        &self,
+        slot: u32,
+        to: SocketAddr,
+        from: u16,
+        is_tcp: bool,
+    ) -> Result<Option<u64>, ProbesError> {
+        let asker = Asker {
+            to: stand_in(slot, to.is_ipv6(), to.port()),
+            port: from,
+            is_tcp: u16::from(is_tcp),
+        };
+        match self.askers.get(&AskerValue(asker), 0) {
+            Ok(when) => Ok(Some(when)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(map_error("tell who asked for a name")(error)),
+        }
     }
 
     fn write(&mut self, slot: u16, rule: &Rule) -> Result<(), ProbesError> {
@@ -129,6 +214,15 @@ impl Wall {
         self.enforced
             .set(index, EnforcedValue(Enforced::default()), 0)
             .map_err(map_error("end the enforcement of a job's network"))?;
+        let (gone, kept) = std::mem::take(&mut self.standing)
+            .into_iter()
+            .partition(|(resolver, _)| resolver.slot == index);
+        self.standing = kept;
+        let gone: Vec<(Resolver, StandIn)> = gone;
+        for (resolver, stand_in) in gone {
+            forgotten(self.forwards.remove(&ResolverValue(resolver)))?;
+            forgotten(self.stand_ins.remove(&StandInValue(stand_in)))?;
+        }
         let own = slot(index)?;
         let (gone, kept) = std::mem::take(&mut self.known)
             .into_iter()
@@ -140,17 +234,30 @@ impl Wall {
                 At::V4(key) => self.rules4.remove(&key),
                 At::V6(key) => self.rules6.remove(&key),
             };
-            match removed {
-                Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(map_error("forget what a job may reach")(error)),
-            }
+            forgotten(removed)?;
         }
         Ok(())
     }
 
     /// How many rules there are, of all jobs.
     pub(super) fn len(&self) -> usize {
-        self.rules4.keys().count() + self.rules6.keys().count()
+        self.rules4.keys().count() + self.rules6.keys().count() + self.forwards.keys().count()
+    }
+}
+
+fn stand_in(slot: u32, is_v6: bool, port: u16) -> StandIn {
+    StandIn {
+        slot,
+        port,
+        is_v6: u16::from(is_v6),
+    }
+}
+
+/// What was to be removed is gone, now or before.
+fn forgotten(removed: Result<(), MapError>) -> Result<(), ProbesError> {
+    match removed {
+        Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+        Err(error) => Err(map_error("forget what a job may reach")(error)),
     }
 }
 
