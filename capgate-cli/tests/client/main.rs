@@ -14,6 +14,7 @@ mod base;
 mod errors;
 mod files;
 mod gate;
+mod guard;
 mod host;
 mod private;
 mod real;
