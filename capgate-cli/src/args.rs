@@ -37,8 +37,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a command as a recorded job and gate it on its contract
     #[command(
-        after_help = "Examples: capgate run --label nightly -- pytest -q\n          \
-        capgate run --enforce -- pytest -q\n          capgate run --no-network -- make check\n\n\
+        after_help = "Example: capgate run --label nightly -- pytest -q\n         \
+        capgate run --enforce -- pytest -q\n         capgate run --no-network -- make check\n\n\
         The command sees its own arguments, environment, working directory, terminal, descriptors, limits and signals as \
         without capgate. The human report goes to stderr after the command has ended; the other formats go to stdout, or \
         into a file with --report."

@@ -1,7 +1,7 @@
 //! What single tests need and a machine may lack.
 //!
-//! A test never decides by itself to skip: the operator declares in `CAPGATE_TEST_ABSENT` what is absent, and
-//! what is not declared absent is required. The integration tests include this file too.
+//! A test never decides by itself to skip: the operator declares in `CAPGATE_TEST_ABSENT`, or in `CAPGATE_ABSENT` for
+//! `cargo xtask test`, what is absent, and what is not declared absent is required. The integration tests include this file too.
 
 /// The variable with the names of absent capabilities, separated by commas.
 pub(crate) const VARIABLE: &str = "CAPGATE_TEST_ABSENT";
@@ -45,7 +45,7 @@ pub(crate) const CAPABILITIES: [Capability; 6] = [
     Capability {
         name: "pypi",
         meaning: "source distributions can be fetched from a Python package index",
-        tests: 5,
+        tests: 6,
     },
     Capability {
         name: "vm",

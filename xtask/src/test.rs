@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use capgate_common::capability::VARIABLE as ABSENT;
 
 use crate::{
     build,
@@ -120,8 +121,7 @@ pub(crate) fn all() -> Result<ExitCode> {
             "the tests load eBPF programs and make cgroups, which only root can: run `sudo -E cargo xtask test`"
         );
     }
-    let absent = capability::declared(&env::var(capability::VARIABLE).unwrap_or_default())
-        .map_err(anyhow::Error::msg)?;
+    let absent = declared()?;
     packages::ensure(&PACKAGES)?;
     if cfg!(target_arch = "x86_64") && !absent.iter().any(|capability| capability.name == "ia32") {
         vm::install_ia32()?;
@@ -129,7 +129,7 @@ pub(crate) fn all() -> Result<ExitCode> {
     build::binaries()?;
     lint::all()?;
     warn(&absent);
-    let mut tally = run_tests()?;
+    let mut tally = run_tests(&absent)?;
     match absent.iter().find(|capability| capability.name == "vm") {
         Some(vm) => tally.skipped += vm.tests,
         None => tally.add(vm::beside_tests()?),
@@ -148,6 +148,16 @@ pub(crate) fn all() -> Result<ExitCode> {
     })
 }
 
+/// What is declared absent, in the suite's own variable or in the one of every suite that capgate runs.
+fn declared() -> Result<Vec<&'static Capability>> {
+    let variables = [capability::VARIABLE, ABSENT];
+    let values = variables.map(|name| env::var(name).unwrap_or_default());
+    let mut absent = capability::declared(&values.join(",")).map_err(anyhow::Error::msg)?;
+    absent.sort_by_key(|capability| capability.name);
+    absent.dedup();
+    Ok(absent)
+}
+
 /// Says loudly what will not be tested.
 fn warn(absent: &[&Capability]) {
     for capability in absent {
@@ -159,12 +169,15 @@ fn warn(absent: &[&Capability]) {
 }
 
 /// Runs the tests of every crate and sums what their summaries say.
-fn run_tests() -> Result<Tally> {
+fn run_tests(absent: &[&Capability]) -> Result<Tally> {
     let skip_log = workspace::target().join("test-skips");
     fs::write(&skip_log, "").with_context(|| format!("cannot write {}", skip_log.display()))?;
     let mut cargo = workspace::cargo(["test", "--workspace", "--no-fail-fast"]);
     cargo
         .env(capability::SKIP_LOG, &skip_log)
+        .env(capability::VARIABLE, names(absent))
+        // The jobs that the tests start know other names.
+        .env_remove(ABSENT)
         .stdout(Stdio::piped());
     if env::var_os("RUST_TEST_THREADS").is_none() {
         let threads = available_parallelism()
@@ -192,6 +205,12 @@ fn run_tests() -> Result<Tally> {
     }
     tally.reclassify_skipped(lines_in(&skip_log)?);
     Ok(tally)
+}
+
+/// The names of capabilities, as a variable has them.
+fn names(absent: &[&Capability]) -> String {
+    let names: Vec<_> = absent.iter().map(|capability| capability.name).collect();
+    names.join(",")
 }
 
 /// How many tests reported that they did not run.
@@ -265,6 +284,12 @@ mod tests {
         check(9, 0, 2, &[&TWO_TESTS], Ok(()));
         check(9, 0, 1, &[], Err("1 tests were skipped"));
         check(9, 0, 1, &[&TWO_TESTS], Err("1 tests were skipped"));
+    }
+
+    #[test]
+    fn the_names_of_what_is_absent_are_declared_to_the_tests() {
+        let absent = capability::declared("vm,pypi").unwrap();
+        assert_eq!(names(&absent), "vm,pypi");
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub(crate) fn bare() -> Command {
         "GIT_WORK_TREE",
         "GITHUB_STEP_SUMMARY",
         "XDG_RUNTIME_DIR",
+        "CAPGATE_ABSENT",
+        "CAPGATE_SOCKET",
     ] {
         command.env_remove(name);
     }

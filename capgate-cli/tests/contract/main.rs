@@ -9,6 +9,7 @@ mod repository;
 #[path = "../support/service.rs"]
 mod service;
 
+mod marked;
 mod moving;
 mod packages;
 mod project;
