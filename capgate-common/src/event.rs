@@ -486,6 +486,19 @@ pub struct MountKey {
     pub mount: u32,
 }
 
+/// Bytes of a directory's name by which a mount is recognised, with a closing NUL.
+pub const MOUNT_NAME: usize = 16;
+
+/// What a mount is recognised by beside its id, which the kernel gives to the next one when it is gone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mounted {
+    /// The mount that it is mounted in: `mount.mnt_parent->mnt_id`.
+    pub parent: u32,
+    /// How the name of the directory begins that it is mounted on, with zeroes behind.
+    pub name: [u8; MOUNT_NAME],
+}
+
 /// Jobs that are found by comparing, without a hash lookup.
 pub const NEAR_JOBS: usize = 8;
 

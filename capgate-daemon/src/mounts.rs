@@ -1,6 +1,8 @@
 //! The mounts of the namespace that a job began in, as they were then: only they are crossed on the way to a name, and where a file system that the job reaches through mounts of
 //! its own stands in the names that everybody else sees.
 
+use capgate_common::event::{MOUNT_NAME, Mounted};
+
 pub mod newest;
 
 /// One mount.
@@ -8,6 +10,8 @@ pub mod newest;
 struct Mount {
     /// Its id, which no other mount of any namespace has at the same time.
     id: u32,
+    /// The id of the mount that it is mounted in.
+    parent: u32,
     /// `super_block.s_dev`.
     device: u32,
     /// Which directory of the file system it shows; `/` for all.
@@ -34,6 +38,28 @@ impl Mounts {
         self.0.iter().map(|mount| mount.id)
     }
 
+    /// What the probes know each by: its id, and what must be the same with it.
+    #[must_use]
+    pub fn known(&self) -> Vec<(u32, Mounted)> {
+        let name = |point: &[u8]| {
+            let last = point.rsplit(|&byte| byte == b'/').next();
+            // The root of everything is the only name with a slash.
+            let last = last.filter(|it| !it.is_empty()).unwrap_or(b"/");
+            let mut name = [0; MOUNT_NAME];
+            let length = last.len().min(MOUNT_NAME - 1);
+            name[..length].copy_from_slice(&last[..length]);
+            name
+        };
+        let mounts = self.0.iter().map(|mount| {
+            let mounted = Mounted {
+                parent: mount.parent,
+                name: name(&mount.point),
+            };
+            (mount.id, mounted)
+        });
+        mounts.collect()
+    }
+
     /// The path of what is at `path` of a file system; `None` when it is not mounted there, or something covers it.
     #[must_use]
     pub fn locate(&self, device: u32, path: &[u8]) -> Option<Vec<u8>> {
@@ -54,12 +80,14 @@ impl Mounts {
 
 fn mount(line: &[u8], slash: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let device = std::str::from_utf8(fields.nth(1)?).ok()?;
+    let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     Some(Mount {
         id,
+        parent,
         // MKDEV (include/linux/kdev_t.h).
         device: major << 20 | minor,
         root: unescape(fields.next()?),
@@ -121,6 +149,7 @@ mod tests {
 26 22 0:31 / /mnt/a\\040b rw - tmpfs tmpfs rw
 27 24 0:32 / /tmp/covered rw - tmpfs tmpfs rw
 28 22 8:2 /only/this /data rw - ext4 /dev/sdb1 rw
+29 22 8:9 / /a-rather-long-name rw - ext4 /dev/sdb1 rw
 ";
 
     fn check(major: u32, minor: u32, path: &str, expect: Option<&str>) {
@@ -158,6 +187,20 @@ mod tests {
         check(0, 30, "/covered", None);
         check(0, 32, "/f", Some("/tmp/covered/f"));
         check(0, 99, "/f", None);
+    }
+
+    #[test]
+    fn a_mount_is_recognised_by_where_it_is() {
+        let mounts = Mounts::read(TABLE.as_bytes(), b"/");
+        let known = mounts.known();
+        let check = |id: u32, parent: u32, name: &[u8; 16]| {
+            let found = known.iter().find(|(known, _)| *known == id);
+            let found = found.map(|(_, mounted)| (mounted.parent, mounted.name));
+            assert_eq!(found, Some((parent, *name)));
+        };
+        check(22, 1, b"/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        check(26, 22, b"a b\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        check(29, 22, b"a-rather-long-n\0");
     }
 
     #[test]

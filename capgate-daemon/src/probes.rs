@@ -14,7 +14,7 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use capgate_common::{
-    event::{Counters, MountKey, Offsets, Root, Scope, Slot},
+    event::{Counters, MountKey, Mounted, Offsets, Root, Scope, Slot},
     ledger::ProbeSet,
     limits::{MAX_JOBS, WAKE_SHIFT},
 };
@@ -82,6 +82,13 @@ struct MountKeyValue(MountKey);
 // SAFETY: a struct of u32 without padding; every bit pattern is a value.
 unsafe impl Pod for MountKeyValue {}
 
+/// [`Mounted`] as a map value.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct MountedValue(Mounted);
+// SAFETY: a struct of u32 and bytes without padding; every bit pattern is a value.
+unsafe impl Pod for MountedValue {}
+
 /// [`Root`] as a map value.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,7 +120,7 @@ pub struct Probes {
     counters: Array<MapData, CountersValue>,
     rings: ArrayOfMaps<MapData, RingBuf<MapData>>,
     roots: Array<MapData, RootValue>,
-    mounts: HashMap<MapData, MountKeyValue, u8>,
+    mounts: HashMap<MapData, MountKeyValue, MountedValue>,
     /// What `mounts` holds: slot and id.
     known_mounts: Vec<(u32, u32)>,
     wall: Wall,
@@ -137,8 +144,8 @@ pub struct At<'a> {
     pub root: BorrowedFd<'a>,
     /// The client's `/`.
     pub slash: BorrowedFd<'a>,
-    /// Ids of the mounts that there are.
-    pub mounts: &'a [u32],
+    /// The mounts that there are: [`Mounts::known`](crate::mounts::Mounts::known).
+    pub mounts: &'a [(u32, Mounted)],
     /// The newest of them, by the number that is never used again; `None` when not known.
     pub newest_mount: Option<u64>,
 }
@@ -525,10 +532,10 @@ impl Probes {
         }
         // What a job that could not begin left.
         self.forget_mounts(index)?;
-        for &mount in at.mounts {
+        for &(mount, mounted) in at.mounts {
             let key = MountKeyValue(MountKey { slot: index, mount });
             self.mounts
-                .insert(key, 1, 0)
+                .insert(key, MountedValue(mounted), 0)
                 .map_err(map_error("say which mounts there are"))?;
             self.known_mounts.push((index, mount));
         }

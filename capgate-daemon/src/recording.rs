@@ -20,7 +20,7 @@ use std::{
 
 use capgate_common::{
     contract::Contract,
-    event::Counters,
+    event::{Counters, Mounted},
     pathform::{self, Forms},
     rules::Rules,
     suite::Tests,
@@ -139,8 +139,8 @@ impl Shared {
 struct Beginning {
     root: OwnedFd,
     slash: OwnedFd,
-    /// Ids of the mounts that there were.
-    mounts: Vec<u32>,
+    /// The mounts that there were.
+    mounts: Vec<(u32, Mounted)>,
     /// The newest of them.
     newest_mount: Option<u64>,
 }
@@ -204,7 +204,7 @@ impl Recorder for ProbeRecorder {
                 root.slash_path(),
             )
         };
-        beginning.mounts.extend(mounts.ids());
+        beginning.mounts = mounts.known();
         let root = root.with_mounts(mounts.ids(), beginning.newest_mount);
         let start = opening.start;
         let forms = forms(&root, opening.uid)?;

@@ -201,7 +201,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
     let directory = File::open(root).unwrap();
     let slash = File::open("/").unwrap();
     let mounts = Mounts::read(&fs::read("/proc/self/mountinfo").unwrap(), b"/");
-    let known: Vec<u32> = mounts.ids().collect();
+    let known = mounts.known();
     let bytes = root.as_os_str().as_encoded_bytes().to_vec();
     let view = JobView {
         forms: Forms::new(&bytes, None, 0).unwrap(),

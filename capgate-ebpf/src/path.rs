@@ -16,8 +16,8 @@ use capgate_common::{
 
 use crate::{
     kernel::{Address, mount_of, offset},
-    record::{Draft, LAST, Owner, Scratch},
-    root,
+    record::{Draft, LAST, Owner, Scratch, opaque},
+    root::{self, Question},
 };
 
 /// State between steps.
@@ -31,11 +31,9 @@ pub struct Walk {
     /// The job's root directory (`struct dentry`) and mount namespace.
     root: u64,
     namespace: u64,
-    /// See [`capgate_common::event::Root::newest_mount`].
-    newest_mount: u64,
-    /// The job.
-    slot: u32,
-    pad: u32,
+    mounted: Question,
+    /// What the dentry is linked by.
+    link: Link,
     /// The first byte that this walk must not fill.
     limit: u64,
     /// Where the components ended at the top of a mount that shows a part of its file system: the root may be above. 0: no such.
@@ -79,36 +77,48 @@ fn try_step(scratch: &mut Scratch) -> Option<i64> {
         scratch.walk.flags |= u64::from(PATH_ROOTED);
         return Some(STOP);
     }
-    let link = dentry.read::<Link>(offset!(dentry_d_parent))?;
+    // Into the walk's memory: its stack is scarce.
+    let from = Address(dentry.0.wrapping_add(offset!(dentry_d_parent) as u64));
+    // SAFETY: the helper checks the address, and fills the field.
+    let read = unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut scratch.walk.link).cast(),
+            size_of::<Link>() as u32,
+            from.0 as *const _,
+        )
+    };
+    if read < 0 {
+        return None;
+    }
+    let link = &scratch.walk.link;
+    let (parent, name, length) = (link.parent, link.name, link.len);
     let end = scratch.end;
     if dentry == scratch.walk.mount_root {
-        if link.parent == dentry {
+        if parent == dentry {
             return cross(scratch);
         }
         scratch.walk.mark = end;
-    } else if link.parent == dentry
-        && (scratch.walk.mark != 0 || scratch.walk.mount == Address::NULL)
-    {
+    } else if parent == dentry && (scratch.walk.mark != 0 || scratch.walk.mount == Address::NULL) {
         return cross(scratch);
     }
     if end + 256 > scratch.walk.limit || end > LAST {
         scratch.walk.flags |= u64::from(PATH_TRUNCATED);
         return Some(STOP);
     }
-    if link.len > 255 {
+    if length > 255 {
         return None;
     }
-    let len = link.len & 0xff;
+    let len = length & 0xff;
+    let to = append(scratch, end);
     // SAFETY: `end` is at most LAST, with more than 256 bytes of room behind it.
     unsafe {
-        let to = scratch.bytes.as_mut_ptr().add((end & LAST) as usize);
         *to = len as u8;
-        if bpf_probe_read_kernel(to.add(1).cast(), len, link.name as *const _) < 0 {
+        if bpf_probe_read_kernel(to.add(1).cast(), len, name as *const _) < 0 {
             return None;
         }
     }
     scratch.end = end + u64::from(len) + 1;
-    if link.parent == dentry {
+    if parent == dentry {
         // The top of a tree that is not mounted here: an internal file, or one that the kernel found by its handle.
         let namespace: Address = scratch.walk.mount.read(offset!(mount_mnt_ns))?;
         if namespace.is_error() {
@@ -116,8 +126,20 @@ fn try_step(scratch: &mut Scratch) -> Option<i64> {
         }
         return Some(STOP);
     }
-    scratch.walk.dentry = link.parent;
+    scratch.walk.dentry = parent;
     Some(GO_ON)
+}
+
+/// Where the next component goes, once there is known to be room at `end`.
+#[inline(always)]
+fn append(scratch: &mut Scratch, end: u64) -> *mut u8 {
+    // SAFETY: at most LAST, which is inside `bytes`.
+    unsafe {
+        scratch
+            .bytes
+            .as_mut_ptr()
+            .add((opaque(end) & LAST) as usize)
+    }
 }
 
 /// At the top of a file system: goes on where it is mounted, when it was mounted there before the job began.
@@ -138,7 +160,7 @@ fn cross(scratch: &mut Scratch) -> Option<i64> {
     let known = if parent == mount {
         namespace.0 == scratch.walk.namespace
     } else {
-        root::has(scratch.walk.slot, scratch.walk.newest_mount, mount)?
+        scratch.walk.mounted.is_known(mount, parent)?
     };
     if !known {
         if namespace.0 == scratch.walk.namespace {
@@ -172,9 +194,9 @@ fn device(scratch: &mut Scratch) -> Option<i64> {
         scratch.walk.flags |= u64::from(PATH_TRUNCATED);
         return Some(STOP);
     }
+    let to = append(scratch, end);
     // SAFETY: as where components are appended. BPF stores need no alignment here.
     unsafe {
-        let to = scratch.bytes.as_mut_ptr().add((end & LAST) as usize);
         *to = 2 * size_of::<u32>() as u8;
         to.add(1).cast::<u32>().write_unaligned(device);
         to.add(5).cast::<u32>().write_unaligned(magic as u32);
@@ -232,30 +254,23 @@ impl<O: Owner, T> Draft<O, T> {
     ) -> Option<Walked> {
         let root = root::of(self.slot)?;
         let start = self.end();
-        // SAFETY: the pointer comes from a successful lookup; volatile, since the callback reads it.
-        unsafe {
-            core::ptr::write_volatile(
-                &raw mut (*self.scratch).walk,
-                Walk {
-                    dentry,
-                    mount,
-                    mount_root,
-                    root: root.dentry,
-                    namespace: root.namespace,
-                    newest_mount: root.newest_mount,
-                    slot: self.slot,
-                    pad: 0,
-                    limit: start + WALK_CAP as u64,
-                    mark: 0,
-                    flags: if hashed { 0 } else { u64::from(PATH_UNHASHED) },
-                },
-            );
-        }
+        // Member by member: a whole one would be made on the stack first. What a call that follows may read, the compiler writes.
+        // SAFETY: the pointer comes from a successful lookup.
+        let walk = unsafe { &mut (*self.scratch).walk };
+        walk.dentry = dentry;
+        walk.mount = mount;
+        walk.mount_root = mount_root;
+        walk.root = root.dentry;
+        walk.namespace = root.namespace;
+        walk.mounted.begin(self.slot, root.newest_mount);
+        walk.limit = start + WALK_CAP as u64;
+        walk.mark = 0;
+        walk.flags = if hashed { 0 } else { u64::from(PATH_UNHASHED) };
         let mut place = self.place;
         // SAFETY: `step` matches the callback that bpf_loop expects, `place` outlives the call.
         let steps =
             unsafe { bpf_loop(WALK_STEPS, step::<O> as *mut _, (&raw mut place).cast(), 0) };
-        // SAFETY: as above.
+        // SAFETY: as above; volatile, since the callback wrote it.
         let mut flags =
             unsafe { core::ptr::read_volatile(&raw const (*self.scratch).walk.flags) } as u16;
         if steps >= i64::from(WALK_STEPS) {

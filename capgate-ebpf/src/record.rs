@@ -119,7 +119,7 @@ pub const LAST: u64 = DATA_CAP as u64 - 1;
 /// Hides where a value comes from, so that the compiler keeps a bound that it thinks proven and the verifier,
 /// which knows less, needs.
 #[inline(always)]
-fn opaque(mut value: u64) -> u64 {
+pub fn opaque(mut value: u64) -> u64 {
     // SAFETY: copies a register to itself. Not an empty template: two lines of debug information for one
     // instruction are refused.
     unsafe { asm!("{value} = {value}", value = inout(reg) value, options(pure, nomem, nostack)) };
@@ -182,7 +182,7 @@ impl<O: Owner, T> Draft<O, T> {
                 (*self.scratch)
                     .bytes
                     .as_mut_ptr()
-                    .add((end & LAST) as usize)
+                    .add((opaque(end) & LAST) as usize)
             },
             end,
         ))

@@ -2,10 +2,11 @@
 
 use aya_ebpf::{
     btf_maps::{Array, HashMap},
+    helpers::generated::bpf_probe_read_kernel_str,
     macros::btf_map,
 };
 use capgate_common::{
-    event::{MountKey, Root},
+    event::{MOUNT_NAME, MountKey, Mounted, Root},
     limits::{MAX_JOBS, MAX_MOUNTS},
 };
 
@@ -16,25 +17,64 @@ static ROOTS: Array<Root, { MAX_JOBS as usize }> = Array::new();
 
 /// The mounts that there were when each job began. Allocated as needed (BPF_F_NO_PREALLOC).
 #[btf_map]
-static MOUNTS: HashMap<MountKey, u8, { MAX_MOUNTS as usize }, 1> = HashMap::new();
+static MOUNTS: HashMap<MountKey, Mounted, { MAX_MOUNTS as usize }, 1> = HashMap::new();
 
-/// Whether a mount (`struct mount`) was there when a job began, of which `newest` was the newest then.
-#[inline(always)]
-pub fn has(slot: u32, newest: u64, mount: Address) -> Option<bool> {
-    // The kernel gives the id of a mount that is gone to the next one.
-    let unique = offset!(mount_mnt_id_unique);
-    if newest != 0 && unique != 0 && mount.read::<u64>(unique)? > newest {
-        return Some(false);
+/// A mount that a walk asks for. In the walk's memory, as its stack is scarce.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Question {
+    key: MountKey,
+    /// The name of the directory that it is on.
+    name: [u8; MOUNT_NAME],
+    /// See [`Root::newest_mount`].
+    newest: u64,
+}
+
+impl Question {
+    /// For the job in `slot`.
+    #[inline(always)]
+    pub fn begin(&mut self, slot: u32, newest: u64) {
+        self.key.slot = slot;
+        self.newest = newest;
     }
-    let mount = mount.read(offset!(mount_mnt_id))?;
-    // SAFETY: only the presence counts.
-    Some(unsafe { MOUNTS.get(MountKey { slot, mount }) }.is_some())
+
+    /// Whether a mount in `parent` (both `struct mount`) was there when the job began.
+    #[inline(always)]
+    pub fn is_known(&mut self, mount: Address, parent: Address) -> Option<bool> {
+        // The kernel gives the id of a mount that is gone to the next one.
+        let unique = offset!(mount_mnt_id_unique);
+        if self.newest != 0 && unique != 0 && mount.read::<u64>(unique)? > self.newest {
+            return Some(false);
+        }
+        self.key.mount = mount.read(offset!(mount_mnt_id))?;
+        // SAFETY: values are written before the job has a task, and removed when it has none.
+        let Some(known) = (unsafe { MOUNTS.get(&self.key) }) else {
+            return Some(false);
+        };
+        let name: Address = mount
+            .follow(offset!(mount_mnt_mountpoint))?
+            .follow(offset!(dentry_d_name_name))?;
+        self.name = [0; MOUNT_NAME];
+        // SAFETY: the helper checks the address, and fills at most the field.
+        let copied = unsafe {
+            bpf_probe_read_kernel_str(
+                self.name.as_mut_ptr().cast(),
+                MOUNT_NAME as u32,
+                name.0 as *const _,
+            )
+        };
+        if copied < 0 {
+            return None;
+        }
+        let parent: u32 = parent.read(offset!(mount_mnt_id))?;
+        Some(parent == known.parent && self.name == known.name)
+    }
 }
 
 /// A job's beginning, written before the job has a task.
 #[inline(always)]
-pub fn of(slot: u32) -> Option<Root> {
-    ROOTS.get(slot).copied()
+pub fn of(slot: u32) -> Option<&'static Root> {
+    ROOTS.get(slot)
 }
 
 /// Remembers the directories that the current task holds open: the root of the job in `slot`, and the client's `/`; and which mount was the newest.

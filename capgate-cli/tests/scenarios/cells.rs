@@ -41,8 +41,6 @@ pub(crate) const X86: &[Cell] = &[Cell::Native, Cell::X86V6_1, Cell::X86V6_12];
 /// the `tracepoint` set.
 pub(crate) const SINCE_6_3: &[Cell] = &[Cell::Native, Cell::X86V6_12, Cell::Arm64V6_12];
 pub(crate) const BEFORE_6_3: &[Cell] = &[Cell::X86V6_1];
-/// Of [`PLAIN`] the kernels that number mounts and never use a number again.
-pub(crate) const SINCE_6_8: &[Cell] = SINCE_6_3;
 /// Rows that need packages.
 pub(crate) const PACKAGED: &[Cell] = &[Cell::Native, Cell::Packaged];
 

@@ -3,7 +3,6 @@
 use std::{os::unix::fs::symlink, process::Command};
 
 use crate::{
-    cells::SINCE_6_8,
     row::{Row, Tracepoint, incomplete, incomplete_and},
     site::succeed,
 };
@@ -99,8 +98,7 @@ pub(crate) fn rows() -> Vec<Row> {
             succeed(Command::new("mount").arg("--bind").args([from, to]));
         })
         .writes("{site}/out/f")
-        .tracepoint(incomplete("mount"))
-        .cells(SINCE_6_8),
+        .tracepoint(incomplete("mount")),
         Row::program("a_container_with_the_repository_in_it", "container {site}/box {site}/repo")
             .given("sub/ a gone")
             .outside(|site| site.directory("box"))
