@@ -73,7 +73,7 @@ fn gated(
     let stderr = String::from_utf8_lossy(&done.stderr);
     let stdout = String::from_utf8_lossy(&done.stdout).into_owned();
     assert_eq!(done.status.code(), Some(0), "{stdout}{stderr}");
-    let ledger = fs::read(&ledger).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    let ledger = fs::read(&ledger).unwrap();
     (Ledger::from_json(&ledger).unwrap(), stdout)
 }
 
