@@ -47,6 +47,10 @@ impl Question {
             return Some(false);
         }
         self.key.mount = mount.read(offset!(mount_mnt_id))?;
+        #[expect(
+            clippy::needless_borrows_for_generic_args,
+            reason = "a copy of the key would be on the stack"
+        )]
         // SAFETY: values are written before the job has a task, and removed when it has none.
         let Some(known) = (unsafe { MOUNTS.get(&self.key) }) else {
             return Some(false);
