@@ -88,8 +88,12 @@ pub struct Process {
     pub pid: u32,
     /// Program, in entry form; empty when it is not known.
     pub exe: String,
-    /// Arguments, scrubbed: see [`crate::scrub`].
+    /// Arguments, as far as they are kept: see [`crate::discretion`].
     pub argv: Vec<String>,
+    /// How it ended, as a shell has it: its exit status, or 128 and the number of the signal that killed it. `None` when it went on
+    /// with another program, or when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u32>,
 }
 
 /// A column whose members evidence explains.

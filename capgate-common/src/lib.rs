@@ -14,6 +14,8 @@ pub mod compare;
 pub mod contract;
 pub mod enforce;
 #[cfg(feature = "user")]
+pub mod discretion;
+#[cfg(feature = "user")]
 pub mod escapes;
 pub mod event;
 #[cfg(feature = "user")]

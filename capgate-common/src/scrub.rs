@@ -40,6 +40,18 @@ const HARMLESS_LAST_WORDS: [&str; 8] =
 const LOGIN_OPTIONS: [&str; 3] = ["-u", "--user", "--proxy-user"];
 /// Words that stand between `Authorization:` and the secret.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "digest", "token"];
+/// Variables whose names tell a secret by the rules above, and that every login has: their values are in ordinary arguments.
+const HARMLESS_VARIABLES: [&str; 9] = [
+    "PWD",
+    "SSH_AUTH_SOCK",
+    "DESKTOP_SESSION",
+    "SESSION_MANAGER",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_SESSION_CLASS",
+    "XDG_SESSION_DESKTOP",
+    "XDG_SESSION_ID",
+    "XDG_SESSION_TYPE",
+];
 /// How tokens of well-known services begin, and the least length of what follows.
 const SHAPES: [(&str, usize); 25] = [
     ("ghp_", 20),
@@ -73,20 +85,26 @@ const SHAPES: [(&str, usize); 25] = [
 /// [`MAX_ARG_BYTES`] bytes.
 pub fn scrub(argv: &[String]) -> Vec<String> {
     let mut next = Expect::Anything;
-    let mut scrubbed: Vec<String> = argv
-        .iter()
-        .take(MAX_ARGS)
-        .map(|arg| {
-            let (text, expect) = argument(arg, next);
-            next = expect;
-            // Masked first: half a secret would not be recognised.
-            shorten(text)
-        })
-        .collect();
+    // Masked first: half a secret would not be recognised.
+    bounded_by(argv, |arg| {
+        let (text, expect) = argument(arg, next);
+        next = expect;
+        text
+    })
+}
+
+/// A command line as it is, but bounded in the same way.
+pub(crate) fn bounded(argv: &[String]) -> Vec<String> {
+    bounded_by(argv, str::to_owned)
+}
+
+fn bounded_by(argv: &[String], mut shown: impl FnMut(&str) -> String) -> Vec<String> {
+    let first = argv.iter().take(MAX_ARGS);
+    let mut bounded: Vec<String> = first.map(|arg| shorten(shown(arg))).collect();
     if argv.len() > MAX_ARGS {
-        scrubbed.push(format!("… {} more", argv.len() - MAX_ARGS));
+        bounded.push(format!("… {} more", argv.len() - MAX_ARGS));
     }
-    scrubbed
+    bounded
 }
 
 /// What the words so far say about the next one.
@@ -254,6 +272,11 @@ fn is_token(run: &str) -> bool {
             rest.len() >= *least && rest.bytes().any(|byte| byte.is_ascii_digit())
         })
     })
+}
+
+/// Whether a variable of an environment holds a secret, by its name.
+pub(crate) fn is_secret_variable(name: &str) -> bool {
+    is_secret_name(name) && !HARMLESS_VARIABLES.contains(&name)
 }
 
 /// Whether a name of an option, a variable or a header tells that its value is secret.

@@ -340,6 +340,18 @@ fn subtree(directory: &Path) -> Result<Vec<PathBuf>, CgroupError> {
     Ok(found)
 }
 
+/// The total of `full` in the text of a `cpu.pressure` file.
+fn stalled_usec(pressure: &str) -> Option<u64> {
+    let full = pressure
+        .lines()
+        .find_map(|line| line.strip_prefix("full "))?;
+    let mut fields = full.split(' ');
+    fields
+        .find_map(|field| field.strip_prefix("total="))?
+        .parse()
+        .ok()
+}
+
 /// Whether `cgroup.events` says that a process is in the cgroup or below.
 fn populated(events: &str) -> bool {
     events.lines().any(|line| line == "populated 1")
@@ -653,6 +665,13 @@ impl JobCgroup {
             })
     }
 
+    /// Time in which processes of it wanted to run and none did, in microseconds (`cpu.pressure`, the total of `full`): others had
+    /// the CPUs. `None` where the kernel does not tell.
+    #[must_use]
+    pub fn stalled_usec(&self) -> Option<u64> {
+        stalled_usec(&self.read("cpu.pressure").ok()?)
+    }
+
     /// Kills what is left, waits for it to be gone, and removes the cgroup with the ones that the job made in it.
     ///
     /// # Errors
@@ -698,6 +717,15 @@ mod tests {
         mark.daemon_start += 1;
         assert!(!mark.daemon_runs());
         Ok(())
+    }
+
+    #[test]
+    fn the_time_without_a_cpu_is_read_from_its_line() {
+        let some = "some avg10=1.00 avg60=0.00 avg300=0.00 total=77";
+        let full = "full avg10=0.00 avg60=0.00 avg300=0.00 total=4711";
+        assert_eq!(stalled_usec(&format!("{some}\n{full}\n")), Some(4711));
+        assert_eq!(stalled_usec(some), None);
+        assert_eq!(stalled_usec("full total=x"), None);
     }
 
     #[test]

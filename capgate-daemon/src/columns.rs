@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use capgate_common::{
+    discretion::Discretion,
     escapes,
     event::{self as wire, KIND_NAMES},
     evidence::{Column, Counts, Entry, Evidence, Item, Process},
     ledger::Recording,
     pathform::{Form, Forms, Place, escape},
     rules::Rules,
-    scrub::scrub,
 };
 use hashbrown::HashMap;
 
@@ -111,7 +111,7 @@ pub fn program(program: &Program, names: &Names, forms: &Forms) -> Option<String
 
 /// A process as evidence shows it.
 #[must_use]
-pub fn process(image: &Image, names: &Names, forms: &Forms) -> Process {
+pub fn process(image: &Image, names: &Names, forms: &Forms, discretion: &Discretion) -> Process {
     let args = image.argv.strip_suffix(b"\0").unwrap_or_default();
     let argv: Vec<String> = if image.argv.is_empty() {
         Vec::new()
@@ -121,7 +121,8 @@ pub fn process(image: &Image, names: &Names, forms: &Forms) -> Process {
     Process {
         pid: image.pid,
         exe: program(&image.program, names, forms).unwrap_or_default(),
-        argv: scrub(&argv),
+        argv: discretion.keep(&argv),
+        status: image.status,
     }
 }
 
@@ -146,6 +147,7 @@ impl Tally {
 pub struct Columns<'a> {
     names: &'a Names,
     forms: &'a Forms,
+    discretion: &'a Discretion,
     rules: Option<&'a Rules>,
     temp_dirs: &'a [NameId],
     net: Tally,
@@ -166,12 +168,14 @@ impl<'a> Columns<'a> {
     pub fn new(
         names: &'a Names,
         forms: &'a Forms,
+        discretion: &'a Discretion,
         rules: Option<&'a Rules>,
         temp_dirs: &'a [NameId],
     ) -> Self {
         Self {
             names,
             forms,
+            discretion,
             rules,
             temp_dirs,
             net: Tally::default(),
@@ -323,6 +327,7 @@ impl<'a> Columns<'a> {
             processes,
             names: self.names,
             forms: self.forms,
+            discretion: self.discretion,
             known: HashMap::new(),
         };
         let mut entries = Vec::new();
@@ -370,6 +375,7 @@ struct Witness<'a> {
     processes: &'a Processes,
     names: &'a Names,
     forms: &'a Forms,
+    discretion: &'a Discretion,
     /// Chains that were asked for before.
     known: HashMap<ImageId, Vec<Process>>,
 }
@@ -408,12 +414,13 @@ impl Witness<'_> {
             processes,
             names,
             forms,
+            discretion,
             known,
         } = self;
         let chain = || {
             processes
                 .chain(id)
-                .map(|image| process(image, names, forms))
+                .map(|image| process(image, names, forms, discretion))
                 .collect()
         };
         known.entry(id).or_insert_with(chain).clone()
@@ -425,6 +432,7 @@ impl Witness<'_> {
             pid: image.pid,
             exe: program(&image.program, self.names, self.forms).unwrap_or_default(),
             argv: Vec::new(),
+            status: image.status,
         });
         process.into_iter().collect()
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use capgate_common::{capability, limits};
+use capgate_common::{capability, discretion::Argv, limits};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// Where the configuration is looked for when the command line names no other file.
@@ -39,6 +39,8 @@ pub struct Config {
     pub absent: BTreeSet<String>,
     /// Let a client declare more of them for its own job.
     pub allow_client_absent: bool,
+    /// What is kept of command lines, in evidence and in lists.
+    pub argv: Argv,
     /// What one user may have at the same time.
     pub per_uid: PerUid,
     /// How long sealed jobs are kept.
@@ -106,6 +108,7 @@ impl Default for Config {
             require_race_free: false,
             absent: BTreeSet::new(),
             allow_client_absent: true,
+            argv: Argv::default(),
             per_uid: PerUid::default(),
             store: Retention::default(),
             log: Log::default(),
@@ -307,6 +310,10 @@ mod tests {
         );
         check("absent = [\"docker\", \"ipv6\"]", "ok");
         check("absent = [\"Docker\"]", "line 1: `Docker` is no name");
+        for argv in ["scrubbed", "names", "full"] {
+            check(&format!("argv = \"{argv}\""), "ok");
+        }
+        check("argv = \"none\"", "line 1: unknown variant `none`");
         check("[log]\nto = \"nowhere\"", "line 2: unknown variant");
     }
 

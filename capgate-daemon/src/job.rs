@@ -107,6 +107,8 @@ pub struct Job {
     pub stream: Arc<Stream>,
     /// When it began.
     pub began: Instant,
+    /// User CPU seconds that its contract allows; `None` when it is only recorded.
+    pub cpu_budget: Option<u64>,
     pins: Option<NamespacePins>,
     client_cgroup: (PathBuf, u64),
     token: Token,
@@ -164,6 +166,7 @@ impl Job {
             cgroup: parts.cgroup,
             stream: parts.stream,
             began: parts.began,
+            cpu_budget: parts.recording.cpu_budget(),
             pins: parts.pins,
             client_cgroup: parts.client_cgroup,
             token: parts.token,
@@ -314,6 +317,12 @@ impl Job {
         if let Err(error) = self.cgroup.signal(Signal::XCPU) {
             tracing::warn!(job = %self.id, %error, "cannot send SIGXCPU");
         }
+    }
+
+    /// Notes that a job which is about to be killed has used more CPU time than its budget, even if it was not told so: what a
+    /// command leaves behind ends earlier than a job that goes on.
+    pub fn end_over_budget(&self) {
+        self.lock().over_budget = true;
     }
 
     /// Kills a job that has used up its CPU time and was told so.

@@ -11,6 +11,7 @@ use std::{
 use capgate_common::{
     capability::{self, Declaration},
     contract::Contract,
+    discretion::Discretion,
     protocol::{JobInfo, Sealed, Start, Status},
 };
 use rustix::fs::FileType;
@@ -22,7 +23,7 @@ use crate::{
     id::{JobId, Token},
     job::{Job, Parts, Phase},
     lease::{Lease, remove},
-    peer::Peer,
+    peer::{Peer, PeerError},
     proc,
     recorder::{Opening, RecordError, Recorder},
     refusal::JobError,
@@ -160,7 +161,7 @@ impl Jobs {
         self: &Arc<Self>,
         slot: Slot,
         peer: &Peer,
-        start: Start,
+        mut start: Start,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Lease, JobError> {
         let declaration = self.declaration(&start)?;
@@ -177,6 +178,16 @@ impl Jobs {
         let id = JobId::new().map_err(JobError::System)?;
         let token = Token::new().map_err(JobError::System)?;
         let mark = Mark::ours(id.as_str()).map_err(JobError::System)?;
+        // The command gets the client's environment unchanged. Looked at before the peer is found to be alive, so that it is its own.
+        let environ = proc::environ(peer.pid).map_err(|cause| PeerError::Unknown {
+            what: "its environment, whose secrets are not to be kept",
+            cause,
+        })?;
+        let discretion = Discretion::new(self.config.argv, &environ);
+        start.argv = discretion.keep(&start.argv);
+        for label in &mut start.labels {
+            *label = discretion.keep_text(label);
+        }
         let client_cgroup = peer.cgroup()?;
         let client_cgroup_id = self.hierarchy.id(&client_cgroup)?;
         // Of the host's own namespaces there is one of each, for ever.
@@ -188,6 +199,7 @@ impl Jobs {
             uid: peer.uid,
             client_pid: peer.pid,
             start: &start,
+            discretion: &discretion,
             root,
             slash,
             began_ns: proc::now_ns(),
@@ -202,7 +214,6 @@ impl Jobs {
                 return Err(error.into());
             }
         };
-        let budget = recording.cpu_budget();
         let job = Job::new(
             peer,
             Parts {
@@ -225,7 +236,7 @@ impl Jobs {
             return Err(error);
         }
         let lease = Lease::new(Arc::clone(self), Arc::clone(&job), slot);
-        if let Some(budget) = budget {
+        if let Some(budget) = job.cpu_budget {
             self.watch.watch(&job, budget);
         }
         tracing::info!(job = %job.id, uid = job.uid, pid = peer.pid, cgroup = %job.cgroup.path().display(), "job started");

@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use capgate_common::{
-    compare::{self, Case},
+    compare::{self, Case, Judgement, Note},
     protocol::{Outcome, Sealed},
+    verdict::Verdict,
 };
 
 use crate::{
@@ -19,6 +20,9 @@ use crate::{
 
 /// How long processes that outlive the command may go on before they are killed.
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time without a CPU that is worth a word: one part in so many of the job's time.
+const SMALLEST_SHARE: u32 = 20;
 
 /// Loss: processes of the job could not be killed, and what they do is not recorded.
 const LOST_UNKILLABLE: &str = "unkillable";
@@ -75,8 +79,9 @@ impl Lease {
         }
         let mut notes = Vec::new();
         let mut lost = Vec::new();
-        let leftovers = empty(job, ending, &mut lost)?;
+        let leftovers = self.empty(ending, &mut lost)?;
         notes.extend(leftover::note(&leftovers));
+        let stalled_usec = job.cgroup.stalled_usec();
         let user_usec = job.cgroup.user_usec().unwrap_or_else(|error| {
             tracing::error!(job = %job.id, %error, "the job's CPU time is lost");
             lost.push((LOST_CPU, 1));
@@ -113,6 +118,10 @@ impl Lease {
             ignored: Some(&recorded.ignored),
         };
         let judgement = compare::judge(&case);
+        let wall = job.began.elapsed();
+        if is_about_cpu(&judgement) {
+            notes.extend(stalled_usec.and_then(|stalled| contention(stalled, wall)));
+        }
         let sealed = Sealed {
             job: job.id.to_string(),
             ledger: compare::seal(&case, &judgement),
@@ -127,7 +136,7 @@ impl Lease {
             },
             notes,
             argv: shown(&job.start.argv),
-            wall_ms: u64::try_from(job.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
         };
         let mut record = job.record(Some(user_usec));
         let phase = match ending {
@@ -150,6 +159,31 @@ impl Lease {
         }
     }
 
+    /// Waits until nothing of the job runs, and kills what does not end by itself.
+    fn empty(
+        &self,
+        ending: &Ending,
+        lost: &mut Vec<(&'static str, u64)>,
+    ) -> Result<Vec<Member>, JobError> {
+        let job = &*self.job;
+        let by_itself = matches!(ending, Ending::Finished(outcome) if !matches!(outcome, Outcome::Interrupted(_)));
+        let mut leftovers = Vec::new();
+        if by_itself && !job.cgroup.wait_empty(LEFTOVER_PATIENCE)? {
+            leftovers = job.cgroup.members()?;
+            let used = job.user_usec().unwrap_or(0) / 1_000_000;
+            if !leftovers.is_empty() && job.cpu_budget.is_some_and(|budget| used > budget) {
+                job.end_over_budget();
+            }
+        }
+        job.cgroup.kill()?;
+        if !job.cgroup.wait_empty(KILL_PATIENCE)? {
+            let stuck = job.cgroup.pids()?.len();
+            tracing::error!(job = %job.id, stuck, "processes of the job cannot be killed");
+            lost.push((LOST_UNKILLABLE, stuck.max(1) as u64));
+        }
+        Ok(leftovers)
+    }
+
     fn conclude(&mut self, ending: &Ending) -> Result<Sealed, JobError> {
         self.ended = true;
         let result = self.seal(ending);
@@ -168,25 +202,24 @@ impl Drop for Lease {
     }
 }
 
-/// Waits until nothing of the job runs, and kills what does not end by itself.
-fn empty(
-    job: &Job,
-    ending: &Ending,
-    lost: &mut Vec<(&'static str, u64)>,
-) -> Result<Vec<Member>, JobError> {
-    let by_itself =
-        matches!(ending, Ending::Finished(outcome) if !matches!(outcome, Outcome::Interrupted(_)));
-    let mut leftovers = Vec::new();
-    if by_itself && !job.cgroup.wait_empty(LEFTOVER_PATIENCE)? {
-        leftovers = job.cgroup.members()?;
-    }
-    job.cgroup.kill()?;
-    if !job.cgroup.wait_empty(KILL_PATIENCE)? {
-        let stuck = job.cgroup.pids()?.len();
-        tracing::error!(job = %job.id, stuck, "processes of the job cannot be killed");
-        lost.push((LOST_UNKILLABLE, stuck.max(1) as u64));
-    }
-    Ok(leftovers)
+/// Whether a reader of a judgement thinks about the CPU budget.
+fn is_about_cpu(judgement: &Judgement) -> bool {
+    let over = [Verdict::Cpu, Verdict::CpuKill];
+    let close = |note: &Note| matches!(note, Note::LittleHeadRoom { .. });
+    judgement.verdict.iter().any(|it| over.contains(it)) || judgement.notes.iter().any(close)
+}
+
+/// A note about a host on which the job got no CPU for a part of its time that is worth a word.
+fn contention(stalled_usec: u64, wall: Duration) -> Option<String> {
+    let stalled = Duration::from_micros(stalled_usec);
+    (stalled * SMALLEST_SHARE > wall).then(|| {
+        format!(
+            "the job wanted to run and got no CPU for {:.1} s of {:.1} s (cpu.pressure): the host was busy with something else, which makes \
+             CPU time longer too",
+            stalled.as_secs_f64(),
+            wall.as_secs_f64()
+        )
+    })
 }
 
 /// How the command ended in the end, with notes for what the client does not know.
@@ -219,5 +252,18 @@ fn outcome(job: &Job, ending: &Ending, notes: &mut Vec<String>) -> compare::Outc
 pub(crate) fn remove(id: &JobId, cgroup: &JobCgroup) {
     if let Err(error) = cgroup.remove() {
         tracing::error!(job = %id, %error, "the job's cgroup stays");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_host_is_worth_a_word_when_the_job_felt_it() {
+        let wall = Duration::from_secs(10);
+        assert_eq!(contention(500_000, wall), None);
+        let note = contention(3_240_000, wall).unwrap_or_default();
+        assert!(note.starts_with("the job wanted to run and got no CPU for 3.2 s of 10.0 s"));
     }
 }

@@ -127,6 +127,15 @@ pub fn argv(pid: i32) -> Vec<Vec<u8>> {
     bytes.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
+/// The environment that a process began with: `NAME=value`, a NUL after each.
+///
+/// # Errors
+/// When there is no such process, or the caller may not ask.
+pub fn environ(pid: i32) -> io::Result<Vec<u8>> {
+    // The kernel gives arguments and environment 6 MiB at most together (`bprm_stack_limits`).
+    fs::read(format!("/proc/{pid}/environ"))
+}
+
 /// A descriptor that a process could write through, now and after it executed a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritableFd {

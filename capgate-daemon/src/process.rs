@@ -47,6 +47,8 @@ pub struct Image {
     pub program: Program,
     /// Its arguments, a NUL after each.
     pub argv: Arc<[u8]>,
+    /// How the process ended while it ran this, as [`capgate_common::evidence::Process::status`] has it.
+    pub status: Option<u32>,
     parent: ImageId,
 }
 
@@ -100,6 +102,7 @@ impl Processes {
             pid: task.tgid,
             program: Program::Unknown,
             argv: Arc::default(),
+            status: None,
             parent: ImageId::UNKNOWN,
         });
         self.know(task, image);
@@ -126,6 +129,7 @@ impl Processes {
         };
         let new = Image {
             pid: child.tgid,
+            status: None,
             parent,
             ..like
         };
@@ -165,15 +169,22 @@ impl Processes {
             pid: task.tgid,
             program,
             argv: text.into(),
+            status: None,
             parent,
         });
         self.know(task, image);
         image
     }
 
-    /// A process ended.
-    pub fn exited(&mut self, task: &Task) {
-        self.image_of(task);
+    /// A process ended. `code` is the kernel's: `status << 8`, or the number of a signal, and 0x80 with a core.
+    pub fn exited(&mut self, task: &Task, code: u32) {
+        let image = self.image_of(task);
+        if let Some(image) = self.get_mut(image) {
+            image.status = Some(match code & 0x7f {
+                0 => code >> 8 & 0xff,
+                signal => 128 + signal,
+            });
+        }
         if let Some(process) = self.known.get_mut(&task.tgid)
             && !std::mem::replace(&mut process.ended, true)
         {

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc};
 
-use capgate_common::{evidence::Evidence, ledger, protocol::Start, rules::Rules};
+use capgate_common::{
+    discretion::Discretion, evidence::Evidence, ledger, protocol::Start, rules::Rules,
+};
 
 use crate::{
     cgroup::{JobCgroup, Member},
@@ -26,6 +28,8 @@ pub struct Opening<'a> {
     pub client_pid: i32,
     /// What the client asks for.
     pub start: &'a Start,
+    /// What is kept of command lines.
+    pub discretion: &'a Discretion,
     /// The job's root directory.
     pub root: OwnedFd,
     /// `/` as the client sees it.

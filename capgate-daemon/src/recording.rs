@@ -250,6 +250,7 @@ impl Recorder for ProbeRecorder {
                 opening.memory.saturating_sub(u64::from(self.ring_bytes)),
                 opening.most_events,
             ),
+            discretion: opening.discretion.clone(),
             forms,
         };
         let session = Session::open(view, Box::new(root))

@@ -10,6 +10,7 @@ use std::{
 };
 
 use capgate_common::{
+    discretion::Discretion,
     escapes,
     event::{self as wire, UNSEEN_NAMES},
     evidence::{Evidence, Item, Process},
@@ -26,7 +27,7 @@ use crate::{
     look::Look,
     loss,
     names::{Full, NameId, Names},
-    process::{ImageId, Processes, Program},
+    process::{Image, ImageId, Processes, Program},
     resolve::{Places, Resolver, Unresolved},
     seen::{Moment, Op, Seen},
     sockets::{OwnSocket, Sockets},
@@ -95,6 +96,8 @@ pub struct JobView {
     pub started_ns: u64,
     /// Bounds on memory.
     pub limits: Limits,
+    /// What is kept of command lines.
+    pub discretion: Discretion,
 }
 
 /// What is known when a job has ended and its ring is drained.
@@ -152,6 +155,7 @@ struct Scene<'a> {
 pub struct Session {
     look: Box<dyn Look>,
     forms: Forms,
+    discretion: Discretion,
     rules: Option<Arc<Rules>>,
     contract: Option<ContractFile>,
     temp_dirs: Vec<NameId>,
@@ -196,6 +200,7 @@ impl Session {
             probe_set,
             started_ns,
             limits,
+            discretion,
         } = view;
         let mut names = Names::new(limits.names, limits.bytes);
         let mut resolver = Resolver::new(&mut names, &slash, places)?;
@@ -246,6 +251,7 @@ impl Session {
         Ok(Self {
             look,
             forms,
+            discretion,
             rules,
             contract,
             temp_dirs: temp,
@@ -335,7 +341,7 @@ impl Session {
                 (Op::Fork, What::Process(child.tgid))
             }
             Fact::Exit { code } => {
-                self.processes.exited(&task);
+                self.processes.exited(&task, code);
                 self.attempts.exited(&task);
                 // The kernel opened the file itself, without a system call of the job.
                 if code & CORE_DUMPED != 0 && self.probe_set == ProbeSet::Tracepoint {
@@ -398,9 +404,7 @@ impl Session {
             ops: vec![Op::Inherit.word().to_owned()],
             count: 1,
             first_ms: 0,
-            by: by
-                .map(|image| columns::process(image, &self.ground.names, &self.forms))
-                .collect(),
+            by: by.map(|image| self.process(image)).collect(),
         });
     }
 
@@ -409,11 +413,12 @@ impl Session {
         for &pid in pids {
             let image = self.processes.get(self.processes.last_image(pid));
             self.leftovers.push(match image {
-                Some(image) => columns::process(image, &self.ground.names, &self.forms),
+                Some(image) => self.process(image),
                 None => Process {
                     pid,
                     exe: String::new(),
                     argv: Vec::new(),
+                    status: None,
                 },
             });
         }
@@ -482,6 +487,7 @@ impl Session {
         let mut columns = Columns::new(
             &self.ground.names,
             &self.forms,
+            &self.discretion,
             self.rules.as_deref(),
             &self.temp_dirs,
         );
@@ -505,6 +511,11 @@ impl Session {
             },
             ignored,
         }
+    }
+
+    /// A process as evidence shows it.
+    fn process(&self, image: &Image) -> Process {
+        columns::process(image, &self.ground.names, &self.forms, &self.discretion)
     }
 
     fn moment(&mut self, time_ns: u64, task: &Task) -> Moment {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use capgate_common::{
-    contract::Contract, event as wire, evidence::Item, ledger::ProbeSet, pathform::Forms,
-    rules::Rules,
+    contract::Contract, discretion::Discretion, event as wire, evidence::Item, ledger::ProbeSet,
+    pathform::Forms, rules::Rules,
 };
 
 use crate::{
@@ -464,6 +464,7 @@ pub(crate) fn view() -> JobView {
         probe_set: ProbeSet::Tracepoint,
         started_ns: START,
         limits: Limits::of_memory(64 << 20, 1_000_000),
+        discretion: Discretion::default(),
     }
 }
 

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use capgate_common::{ledger::Recording, pathform::Forms};
+use capgate_common::{discretion::Discretion, ledger::Recording, pathform::Forms};
 use capgate_daemon::{
     decode::DecodeError,
     drain::{self, Take},
@@ -218,6 +218,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         probe_set: probes.lock().unwrap().set(),
         started_ns: 0,
         limits: Limits::of_memory(16 << 20, 1_000_000),
+        discretion: Discretion::default(),
     };
     let look = JobRoot::new(directory.as_fd(), File::open("/").unwrap().into()).unwrap();
     let session = Session::open(view, Box::new(look)).unwrap_or_else(|_| panic!("no room"));

@@ -209,6 +209,10 @@ pub(crate) fn who(entry: &Entry) -> Phrase {
         if !process.exe.is_empty() && !process.argv.is_empty() {
             phrase = phrase.and(", ").and_name(&process.exe);
         }
+        // Of what ended well there is nothing to say.
+        if let Some(status) = process.status.filter(|&status| status != 0) {
+            phrase = phrase.and(format!(", status {status}"));
+        }
         phrase = phrase.and(")");
     }
     if entry.by.is_empty() {

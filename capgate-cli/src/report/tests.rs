@@ -65,6 +65,7 @@ fn report_of(format: Format, broken: bool) -> String {
                 pid: 1,
                 exe: name.to_owned(),
                 argv: vec![name.to_owned()],
+                status: Some(3),
             }],
         });
     }

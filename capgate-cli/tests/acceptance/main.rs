@@ -13,7 +13,9 @@
 mod absent;
 
 mod ambient;
+mod argv;
 mod blind;
+mod budget;
 mod crash;
 mod job;
 mod kernel;

@@ -333,11 +333,13 @@ fn two_ledgers_differ_by_their_names_and_the_evidence_says_who() {
                     pid: 71,
                     exe: "/bin/touch".to_owned(),
                     argv: vec!["touch".to_owned(), "new".to_owned()],
+                    status: None,
                 },
                 Process {
                     pid: 70,
                     exe: "/bin/sh".to_owned(),
                     argv: vec!["make".to_owned()],
+                    status: None,
                 },
             ],
         }],
@@ -421,6 +423,7 @@ fn a_ledgers_report_is_written_again() {
                 pid: 71,
                 exe: "/bin/nc".to_owned(),
                 argv: vec!["nc".to_owned()],
+                status: None,
             }],
         }],
         ..Evidence::default()

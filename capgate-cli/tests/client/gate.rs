@@ -28,6 +28,7 @@ fn evidence(column: Column, entry: &str) -> Evidence {
         pid,
         exe: exe.to_owned(),
         argv: argv.iter().map(|&it| it.to_owned()).collect(),
+        status: (pid == 71).then_some(1),
     };
     Evidence {
         entries: vec![Entry {
@@ -157,7 +158,7 @@ fn the_report_names_who_and_when_and_what_to_do() {
     );
     assert!(stderr.contains("+ `192.0.2.7:9`"), "{stderr}");
     assert!(
-        stderr.contains("by `nc 192.0.2.7 9` (pid 71, `/usr/bin/nc`) < `sh -c run\\x1b[31m me` (pid 70, `/usr/bin/dash`), first at 1.120 s, 3 times"),
+        stderr.contains("by `nc 192.0.2.7 9` (pid 71, `/usr/bin/nc`, status 1) < `sh -c run\\x1b[31m me` (pid 70, `/usr/bin/dash`), first at 1.120 s, 3 times"),
         "{stderr}"
     );
     assert!(

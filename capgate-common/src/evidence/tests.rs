@@ -18,6 +18,7 @@ fn the_file_has_the_shape_of_the_design() {
         pid: 7,
         exe: "/bin/sh".to_owned(),
         argv: vec!["sh".to_owned()],
+        status: Some(3),
     }];
     let evidence = Evidence {
         entries: vec![Entry {
@@ -45,10 +46,10 @@ fn the_file_has_the_shape_of_the_design() {
         compact,
         concat!(
             r#"{"entries":[{"column":"writes","entry":"a","ops":["create"],"count":3,"first_ms":120,"#,
-            r#""by":[{"pid":7,"exe":"/bin/sh","argv":["sh"]}]}],"transient":[],"#,
+            r#""by":[{"pid":7,"exe":"/bin/sh","argv":["sh"],"status":3}]}],"transient":[],"#,
             r#""self":[{"entry":"127.0.0.1:80","ops":["connect"],"count":1,"first_ms":5,"by":[]}],"#,
             r#""probes":[],"ambient":[],"ignored":[],"metadata":[],"inherited":[],"#,
-            r#""leftovers":[{"pid":7,"exe":"/bin/sh","argv":["sh"]}],"skips":[],"#,
+            r#""leftovers":[{"pid":7,"exe":"/bin/sh","argv":["sh"],"status":3}],"skips":[],"#,
             r#""counts":{"attempted":9,"emitted":6,"deduplicated":2,"lost":1,"received":6,"decoded":5,"rejected":1}}"#,
         )
     );

@@ -50,11 +50,43 @@ fn ended_processes_are_known_for_a_while() {
     let mut processes = Processes::new(1 << 20);
     for pid in 1..=u32::try_from(RECENT + 1).expect("small") {
         processes.image_of(&task(pid));
-        processes.exited(&task(pid));
-        processes.exited(&task(pid));
+        processes.exited(&task(pid), 0);
+        processes.exited(&task(pid), 0);
     }
     assert!(!processes.is_member(1));
     assert!(processes.is_member(2));
+}
+
+#[test]
+fn a_program_has_the_status_of_the_process_that_ended_with_it() {
+    for (code, status) in [
+        (0, 0),
+        (3 << 8, 3),
+        (255 << 8, 255),
+        (9, 137),
+        (0x80 | 11, 139),
+    ] {
+        let mut processes = Processes::new(1 << 20);
+        let shell = processes.executed(&task(1), program("sh"), &[]);
+        processes.forked(&task(1), &task(2));
+        let gone = processes.executed(&task(2), program("env"), &[]);
+        let last = processes.executed(&task(2), program("cc"), &[]);
+        processes.exited(&task(2), code);
+        let status_of = |id| processes.get(id).and_then(|image| image.status);
+        assert_eq!(status_of(last), Some(status), "{code:#x}");
+        // The one went on as another program, the other still runs.
+        assert_eq!((status_of(gone), status_of(shell)), (None, None));
+    }
+}
+
+#[test]
+fn a_late_fork_does_not_inherit_how_its_parent_ended() {
+    let mut processes = Processes::new(1 << 20);
+    processes.executed(&task(1), program("sh"), &[]);
+    processes.exited(&task(1), 9);
+    processes.forked(&task(1), &task(2));
+    let child = processes.last_image(2);
+    assert_eq!(processes.get(child).and_then(|image| image.status), None);
 }
 
 #[test]
