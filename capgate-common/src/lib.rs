@@ -12,9 +12,9 @@ pub mod change;
 pub mod compare;
 #[cfg(feature = "user")]
 pub mod contract;
-pub mod enforce;
 #[cfg(feature = "user")]
 pub mod discretion;
+pub mod enforce;
 #[cfg(feature = "user")]
 pub mod escapes;
 pub mod event;
