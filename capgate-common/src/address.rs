@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::{
-    netpattern::{Hosts, Kind, NetPattern},
+    hostname::HostName,
+    netpattern::{Hosts, Kind, Names, NetPattern},
     pathform::{Form, Place, escape},
 };
 
@@ -81,6 +82,9 @@ impl<'a> Piece<'a> {
     }
 }
 
+/// The entry, and the pattern, of the resolvers that a job is configured for.
+pub(crate) const RESOLVER: &str = "resolver:53";
+
 /// A destination: a member of the column `net`.
 ///
 /// Its `Display` is the canonical entry; entries are sorted by the bytes of that text.
@@ -93,6 +97,17 @@ pub enum NetEntry {
         /// Port.
         port: u16,
     },
+    /// The same by the name that the address came from: `www.example.org:443`.
+    Name {
+        /// The name that was asked for.
+        name: HostName,
+        /// Port.
+        port: u16,
+    },
+    /// A resolver that the job is configured for, over any transport: `resolver:53`.
+    Resolver,
+    /// A name that was asked for and not connected to: `dns:www.example.org`.
+    Lookup(HostName),
     /// A bound unix socket by its path in entry form: `unix:/run/x`, `unix:~/x`, `unix:./x` in the root.
     UnixPath(String),
     /// A unix socket in the abstract name space, escaped, without the leading NUL: `unix:@name`.
@@ -207,6 +222,9 @@ impl fmt::Display for NetEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inet { host, port } => write!(f, "{host}:{port}"),
+            Self::Name { name, port } => write!(f, "{name}:{port}"),
+            Self::Resolver => f.write_str(RESOLVER),
+            Self::Lookup(name) => write!(f, "dns:{name}"),
             Self::UnixPath(path) => write!(f, "unix:{path}"),
             Self::UnixAbstract(name) => write!(f, "unix:@{name}"),
             Self::Vsock { cid, port } => write!(f, "vsock:{cid}:{port}"),
@@ -235,6 +253,15 @@ impl FromStr for NetEntry {
                 host,
                 port: *ports.start(),
             },
+            Kind::Name {
+                names: Names::One(name),
+                ports,
+            } if ports.start() == ports.end() => Self::Name {
+                name,
+                port: *ports.start(),
+            },
+            Kind::Resolver => Self::Resolver,
+            Kind::Lookup(Names::One(name)) => Self::Lookup(name),
             Kind::UnixPath(path) => Self::UnixPath(path),
             Kind::UnixAbstract(name) => Self::UnixAbstract(name),
             Kind::Vsock { cid, ports } if ports.start() == ports.end() => Self::Vsock {

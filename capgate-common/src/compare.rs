@@ -10,6 +10,7 @@ use crate::{
     address::NetEntry,
     contract::CompareWrites,
     escapes,
+    evidence::Addresses,
     ledger::{Ledger, Recording},
     outcome::LOST_RACE,
     rules::Rules,
@@ -35,6 +36,8 @@ pub struct Case<'a> {
     pub require_race_free: bool,
     /// The names that `ignore_writes` and `scratch` covered, to tell which of their patterns are in use; `None` when not known.
     pub ignored: Option<&'a BTreeSet<String>>,
+    /// The addresses behind destinations by name, from evidence; without it only the names count.
+    pub addresses: Option<&'a Addresses>,
 }
 
 impl<'a> Case<'a> {
@@ -66,6 +69,7 @@ impl<'a> Case<'a> {
             // Such a demand is in `lost`.
             require_race_free: false,
             ignored: None,
+            addresses: None,
         }
     }
 }
@@ -205,10 +209,14 @@ impl Draft {
     fn net(&mut self, case: &Case<'_>, rules: &Rules) {
         let mut uses = Uses::default();
         for entry in &case.recording.net {
+            let behind = case.addresses.and_then(|addresses| addresses.get(entry));
             // What this version cannot read, it cannot allow.
             let matching = entry
                 .parse::<NetEntry>()
-                .map(|parsed| rules.net().matching(&parsed))
+                .map(|parsed| match behind {
+                    Some(behind) => rules.net().matching_behind(&parsed, behind),
+                    None => rules.net().matching(&parsed),
+                })
                 .unwrap_or_default();
             if matching.is_empty() {
                 self.findings.push(Finding::Net {
@@ -218,11 +226,7 @@ impl Draft {
             uses.add(matching);
         }
         for (index, pattern) in rules.net().patterns().iter().enumerate() {
-            if pattern.is_name() {
-                self.notes.push(Note::NamePattern {
-                    pattern: pattern.text().to_owned(),
-                });
-            } else {
+            if !pattern.is_own() {
                 self.used("allow_net", pattern.text(), uses.of(index));
             }
         }

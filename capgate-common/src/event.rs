@@ -36,8 +36,10 @@ pub const KIND_UNSEEN: u16 = 10;
 pub const KIND_PTRACE: u16 = 11;
 /// [`Header::kind`]: what a thread attempted last has succeeded ([`DoneRecord`]).
 pub const KIND_DONE: u16 = 12;
+/// [`Header::kind`]: a packet between a socket of the job and port 53 of a resolver that it is configured for ([`DnsRecord`]).
+pub const KIND_DNS: u16 = 13;
 /// One past the last kind; kinds index the counters of [`Counters`].
-pub const KIND_END: u16 = 13;
+pub const KIND_END: u16 = 14;
 
 /// Length of the per-kind counter arrays (index 0 is unused).
 pub const KINDS: usize = KIND_END as usize;
@@ -45,7 +47,7 @@ pub const KINDS: usize = KIND_END as usize;
 /// The name of each kind, as `lost`, `tail --kind` and metrics show it; indexed by kind.
 pub const KIND_NAMES: [&str; KINDS] = [
     "none", "file", "name", "inet", "unix", "socket", "exec", "fork", "exit", "move", "unseen",
-    "ptrace", "done",
+    "ptrace", "done", "dns",
 ];
 
 /// The head of every record.
@@ -252,6 +254,51 @@ pub struct InetRecord {
     pub protocol: u16,
     /// `INET_` value.
     pub op: u16,
+}
+
+/// [`DnsRecord::op`]: from the job to a resolver.
+pub const DNS_QUERY: u16 = 1;
+/// [`DnsRecord::op`]: from a resolver to the job.
+pub const DNS_ANSWER: u16 = 2;
+
+/// Bytes of a packet's payload in one [`DnsRecord`]; a longer one comes in several, in order.
+pub const DNS_PIECE: usize = 4096;
+
+/// [`DnsRecord::tcp_flags`]: the stream begins (RFC 9293, 3.1).
+pub const TCP_SYN: u16 = 1 << 1;
+
+/// A piece of what a packet between the job and a resolver carries. Data: the piece.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DnsRecord {
+    /// The head; its task is 0 when another one than the job's happened to run. All pieces of a packet have the same time.
+    pub header: Header,
+    /// `net.net_cookie` of the socket's network namespace.
+    pub netns: u64,
+    /// The socket (`bpf_get_socket_cookie`): no other one of this boot has the same.
+    pub cookie: u64,
+    /// The resolver's address; IPv4 in the first four bytes. Network order.
+    pub remote: [u8; 16],
+    /// The job's own address, likewise.
+    pub local: [u8; 16],
+    /// TCP: sequence number of the packet's first byte; 0 for UDP.
+    pub seq: u32,
+    /// Where in the packet's payload the piece begins.
+    pub at: u32,
+    /// Bytes of the packet's payload.
+    pub total: u32,
+    /// The job's own port, host order.
+    pub local_port: u16,
+    /// `AF_INET` or `AF_INET6`.
+    pub family: u16,
+    /// `IPPROTO_TCP` or `IPPROTO_UDP`.
+    pub protocol: u16,
+    /// TCP: the flags of the packet; 0 for UDP.
+    pub tcp_flags: u16,
+    /// `DNS_` value.
+    pub op: u16,
+    /// Reserved, 0.
+    pub pad: u16,
 }
 
 /// [`UnixRecord::op`]: connect.
@@ -499,6 +546,18 @@ pub struct Mounted {
     pub name: [u8; MOUNT_NAME],
 }
 
+/// A resolver that the job in a slot is configured for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResolverKey {
+    /// Its address, IPv4 in IPv6 (`::ffff:192.0.2.1`). Network order.
+    pub addr: [u8; 16],
+    /// The job's slot.
+    pub slot: u32,
+    /// Reserved, 0.
+    pub pad: u32,
+}
+
 /// Jobs that are found by comparing, without a hash lookup.
 pub const NEAR_JOBS: usize = 8;
 
@@ -546,8 +605,10 @@ macro_rules! assert_layout {
 
 assert_layout! {
     Header = 40, FileRecord = 80, NameRecord = 64, InetRecord = 96, UnixRecord = 64, SocketRecord = 64,
-    ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48,
+    ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48, DnsRecord = 112,
 }
+
+const _: () = assert!(core::mem::size_of::<ResolverKey>() == 24);
 
 /// Member offsets of kernel structs, in bytes, read from the running kernel's BTF at start and given to
 /// the probes as a frozen global. Field `a_b` is member `b` of `struct a`.
@@ -644,4 +705,6 @@ pub struct Offsets {
     pub upid_nr: u32,
     pub io_kiocb_opcode: u32,
     pub sock_sk_cgrp_data_cgroup: u32,
+    pub sk_buff_transport_header: u32,
+    pub sk_buff_network_header: u32,
 }

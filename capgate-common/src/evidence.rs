@@ -1,6 +1,14 @@
 //! Evidence: who did what a ledger says, and what was seen and does not count. Never part of a comparison.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
 use serde::{Deserialize, Serialize};
+
+/// The addresses behind each entry of `net` that is a name and a port.
+pub type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
 
 /// Everything behind one ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +62,9 @@ pub struct Entry {
     pub column: Column,
     /// The member, as the ledger has it.
     pub entry: String,
+    /// For a destination by name: the addresses that stood for it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub addresses: BTreeSet<IpAddr>,
     /// What was done: `create`, `open`, `connect`, …; sorted, each once.
     pub ops: Vec<String>,
     /// How often.
@@ -162,6 +173,18 @@ impl Counts {
 }
 
 impl Evidence {
+    /// The addresses behind the destinations by name.
+    pub fn addresses(&self) -> Addresses {
+        let of_net = self
+            .entries
+            .iter()
+            .filter(|entry| entry.column == Column::Net);
+        of_net
+            .filter(|entry| !entry.addresses.is_empty())
+            .map(|entry| (entry.entry.clone(), entry.addresses.clone()))
+            .collect()
+    }
+
     /// The file: JSON, two spaces deep, with a newline at its end.
     pub fn to_json(&self) -> String {
         let mut text = crate::ledger::pretty(self);

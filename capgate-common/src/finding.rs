@@ -114,11 +114,6 @@ pub enum Note {
         /// The pattern.
         pattern: String,
     },
-    /// A pattern over host names, which cannot match: this version records addresses.
-    NamePattern {
-        /// The pattern.
-        pattern: String,
-    },
     /// Names that the contract has and the job did not write (`compare_writes: within`).
     NotWritten {
         /// The names.
@@ -245,11 +240,6 @@ impl fmt::Display for Note {
             Self::UnusedPattern { key, pattern } => write!(
                 f,
                 "`{}` in the contract's `{key}` matched nothing",
-                neutralise(pattern)
-            ),
-            Self::NamePattern { pattern } => write!(
-                f,
-                "`{}` in the contract's `allow_net` is a host name and matched nothing: this version records addresses",
                 neutralise(pattern)
             ),
             Self::NotWritten { names } => write!(

@@ -10,6 +10,9 @@ pub const MAX_LEVELS: usize = 8;
 /// Mounts that can be known at the same time, of all jobs together.
 pub const MAX_MOUNTS: u32 = 256 * 1024;
 
+/// Most resolvers of one job.
+pub const RESOLVERS_PER_JOB: u32 = 16;
+
 /// Bytes of variable-length data (paths, strings, argv) in one record.
 pub const DATA_CAP: usize = 16 * 1024;
 

@@ -3,13 +3,14 @@
 //! A pattern has the spelling of an entry, with freedom in some of its parts. Unix socket paths are globs, which only a
 //! whole set of patterns can match cheaply; that is [`NetPatterns`].
 
-use std::{fmt, ops::RangeInclusive, str::FromStr};
+use std::{collections::BTreeSet, fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use ipnet::IpNet;
 
 use crate::{
     address::{AddressError, Host, NetEntry, Piece},
     glob::{self, GlobError, GlobPatterns},
+    hostname::HostName,
 };
 
 mod parse;
@@ -46,11 +47,17 @@ pub(crate) enum Kind {
         hosts: Hosts,
         ports: RangeInclusive<u16>,
     },
-    /// A host by name. It cannot match an entry of this version, which records addresses.
+    /// Hosts by name.
     Name {
-        name: String,
+        names: Names,
         ports: RangeInclusive<u16>,
     },
+    /// The resolvers that the job is configured for.
+    Resolver,
+    /// Names that are asked for and not connected to.
+    Lookup(Names),
+    /// Where the job itself listens, which is no entry.
+    Own,
     /// A glob over unix socket paths in entry form.
     UnixPath(String),
     /// A glob over abstract unix socket names, without the `@`.
@@ -75,6 +82,24 @@ pub(crate) enum Hosts {
     Net(IpNet),
 }
 
+/// Host names that a pattern means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// Exactly this one.
+    One(HostName),
+    /// Every name below this one, at any depth.
+    Below(HostName),
+}
+
+impl Names {
+    fn hold(&self, name: &HostName) -> bool {
+        match self {
+            Self::One(one) => one == name,
+            Self::Below(domain) => name.without(domain).is_some(),
+        }
+    }
+}
+
 impl Hosts {
     fn hold(&self, host: &Host) -> bool {
         match self {
@@ -94,9 +119,9 @@ impl NetPattern {
         &self.text
     }
 
-    /// Whether this pattern names hosts, which entries of this version do not: they hold addresses.
-    pub fn is_name(&self) -> bool {
-        matches!(self.kind, Kind::Name { .. })
+    /// Whether it permits what is no entry, so that nothing can match it: where the job itself listens.
+    pub fn is_own(&self) -> bool {
+        self.kind == Kind::Own
     }
 
     /// Whether it permits an entry; globs are left to [`NetPatterns`].
@@ -105,6 +130,14 @@ impl NetPattern {
             (Kind::Inet { hosts, ports }, NetEntry::Inet { host, port }) => {
                 ports.contains(port) && hosts.hold(host)
             }
+            (Kind::Name { names, ports }, NetEntry::Name { name, port }) => {
+                ports.contains(port) && names.hold(name)
+            }
+            // What may be connected to may be asked for.
+            (Kind::Name { names, .. } | Kind::Lookup(names), NetEntry::Lookup(name)) => {
+                names.hold(name)
+            }
+            (Kind::Resolver, NetEntry::Resolver) => true,
             (Kind::Vsock { cid, ports }, NetEntry::Vsock { cid: peer, port }) => {
                 cid == peer && ports.contains(port)
             }
@@ -193,6 +226,21 @@ impl NetPatterns {
     /// The patterns, in the contract's order.
     pub fn patterns(&self) -> &[NetPattern] {
         &self.patterns
+    }
+
+    /// Indexes of the patterns that permit an entry by its name, or all the addresses behind it, ascending; empty when neither.
+    pub fn matching_behind(&self, entry: &NetEntry, addresses: &BTreeSet<IpAddr>) -> Vec<usize> {
+        let mut matching: BTreeSet<usize> = self.matching(entry).into_iter().collect();
+        if let NetEntry::Name { port, .. } = entry {
+            let behind = addresses
+                .iter()
+                .map(|addr| self.matching(&NetEntry::inet(*addr, *port)));
+            let behind: Vec<Vec<usize>> = behind.collect();
+            if behind.iter().all(|matching| !matching.is_empty()) {
+                matching.extend(behind.into_iter().flatten());
+            }
+        }
+        matching.into_iter().collect()
     }
 
     /// Indexes of the patterns that permit an entry, ascending; empty when none does.

@@ -6,7 +6,7 @@ use capgate_common::{
     discretion::Discretion,
     escapes,
     event::{self as wire, KIND_NAMES},
-    evidence::{Column, Counts, Entry, Evidence, Item, Process},
+    evidence::{Addresses, Column, Counts, Entry, Evidence, Item, Process},
     ledger::Recording,
     pathform::{Form, Forms, Place, escape},
     rules::Rules,
@@ -151,6 +151,8 @@ pub struct Columns<'a> {
     rules: Option<&'a Rules>,
     temp_dirs: &'a [NameId],
     net: Tally,
+    /// The addresses behind entries of `net` that are names.
+    addresses: Addresses,
     writes: Tally,
     execs: Tally,
     escapes: Tally,
@@ -179,6 +181,7 @@ impl<'a> Columns<'a> {
             rules,
             temp_dirs,
             net: Tally::default(),
+            addresses: Addresses::new(),
             writes: Tally::default(),
             execs: Tally::default(),
             escapes: Tally::default(),
@@ -289,9 +292,16 @@ impl<'a> Columns<'a> {
             entry,
             standing,
             seen,
+            address,
             delegate,
         } in concluded
         {
+            if let Some(address) = address {
+                self.addresses
+                    .entry(entry.clone())
+                    .or_default()
+                    .insert(address);
+            }
             if let Some(delegate) = delegate {
                 self.escapes.add(escapes::delegate(delegate), &seen);
             }
@@ -345,9 +355,14 @@ impl<'a> Columns<'a> {
                     first_ms,
                     by,
                 } = item;
+                let addresses = match column {
+                    Column::Net => self.addresses.get(&entry).cloned().unwrap_or_default(),
+                    _ => BTreeSet::new(),
+                };
                 Entry {
                     column,
                     entry,
+                    addresses,
                     ops,
                     count,
                     first_ms,

@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use capgate_common::event as wire;
 
 use crate::event::{
-    Event, Exec, Fact, File, FileId, FileSystem, Inet, InetOp, KernelPath, Membership, Name,
-    NameOp, Named, Socket, SocketOp, Task, Top, Unix,
+    Dns, Event, Exec, Fact, File, FileId, FileSystem, Flow, Inet, InetOp, KernelPath, Membership,
+    Name, NameOp, Named, Socket, SocketOp, Task, Top, Unix,
 };
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+const IPPROTO_TCP: u16 = 6;
+const IPPROTO_UDP: u16 = 17;
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +57,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         wire::KIND_FILE => file(&mut reader, &mut damaged)?,
         wire::KIND_NAME => name(&mut reader, &mut damaged)?,
         wire::KIND_INET => inet(&mut reader, flags & wire::REC_DENIED != 0)?,
+        wire::KIND_DNS => dns(&mut reader, data_len)?,
         wire::KIND_UNIX => unix(&mut reader, data_len, &mut damaged)?,
         wire::KIND_SOCKET => socket(&mut reader, data_len)?,
         wire::KIND_EXEC => exec(&mut reader, &mut damaged)?,
@@ -196,25 +199,69 @@ fn inet(reader: &mut Reader<'_>, denied: bool) -> Result<Fact, DecodeError> {
         wire::INET_BIND => InetOp::Bind,
         _ => return Err(DecodeError::Value("inet operation")),
     };
-    let ip = |bytes: [u8; 16]| match family {
+    Ok(Fact::Inet(Inet {
+        op,
+        netns,
+        addr: ip(family, addr)?,
+        port,
+        scope_id,
+        local: ip(family, local)?,
+        local_port,
+        sock_type,
+        protocol,
+        denied,
+    }))
+}
+
+/// An address of a family; IPv4 in the first four bytes.
+fn ip(family: u16, bytes: [u8; 16]) -> Result<IpAddr, DecodeError> {
+    match family {
         AF_INET => {
             let [a, b, c, d, ..] = bytes;
             Ok(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
         }
         AF_INET6 => Ok(IpAddr::V6(Ipv6Addr::from(bytes))),
         _ => Err(DecodeError::Value("inet family")),
+    }
+}
+
+fn dns(reader: &mut Reader<'_>, data_len: usize) -> Result<Fact, DecodeError> {
+    let netns = reader.u64()?;
+    let socket = reader.u64()?;
+    let remote: [u8; 16] = reader.take()?;
+    let local: [u8; 16] = reader.take()?;
+    let seq = reader.u32()?;
+    let at = reader.u32()?;
+    let total = reader.u32()?;
+    let local_port = reader.u16()?;
+    let family = reader.u16()?;
+    let tcp = match reader.u16()? {
+        IPPROTO_TCP => true,
+        IPPROTO_UDP => false,
+        _ => return Err(DecodeError::Value("transport")),
     };
-    Ok(Fact::Inet(Inet {
-        op,
-        netns,
-        addr: ip(addr)?,
-        port,
-        scope_id,
-        local: ip(local)?,
-        local_port,
-        sock_type,
-        protocol,
-        denied,
+    let tcp_flags = reader.u16()?;
+    let answer = match reader.u16()? {
+        wire::DNS_QUERY => false,
+        wire::DNS_ANSWER => true,
+        _ => return Err(DecodeError::Value("direction")),
+    };
+    reader.u16()?;
+    Ok(Fact::Dns(Dns {
+        flow: Flow {
+            netns,
+            socket,
+            resolver: ip(family, remote)?.to_canonical(),
+            local: ip(family, local)?.to_canonical(),
+            local_port,
+            tcp,
+        },
+        answer,
+        seq,
+        syn: tcp_flags & wire::TCP_SYN != 0,
+        at,
+        total,
+        piece: reader.bytes(data_len)?.to_vec(),
     }))
 }
 

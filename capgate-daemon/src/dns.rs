@@ -3,4 +3,6 @@
 pub mod configured;
 #[cfg(test)]
 pub(crate) mod craft;
+pub mod lookups;
 pub mod message;
+pub mod streams;

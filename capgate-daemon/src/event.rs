@@ -39,6 +39,8 @@ pub enum Fact {
     Done(NameOp),
     /// An inet address.
     Inet(Inet),
+    /// A piece of what a packet between the job and a resolver carries.
+    Dns(Dns),
     /// A unix socket connected or sent to.
     Unix(Unix),
     /// A socket of another family, or a raw one.
@@ -265,6 +267,42 @@ pub enum InetOp {
     Bind,
 }
 
+/// See [`wire::DnsRecord`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dns {
+    /// Between which sockets.
+    pub flow: Flow,
+    /// From the resolver; else to it.
+    pub answer: bool,
+    /// TCP: sequence number of the packet's first byte.
+    pub seq: u32,
+    /// TCP: the stream begins with this packet.
+    pub syn: bool,
+    /// Where in the packet's payload the piece begins.
+    pub at: u32,
+    /// Bytes of the packet's payload.
+    pub total: u32,
+    /// The piece.
+    pub piece: Vec<u8>,
+}
+
+/// A socket of the job and port 53 of a resolver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Cookie of the network namespace, 0 when unknown.
+    pub netns: u64,
+    /// The socket: no other one of this boot has the same number.
+    pub socket: u64,
+    /// The resolver's address.
+    pub resolver: std::net::IpAddr,
+    /// The job's own address.
+    pub local: std::net::IpAddr,
+    /// The job's own port.
+    pub local_port: u16,
+    /// TCP; else UDP.
+    pub tcp: bool,
+}
+
 /// See [`wire::UnixRecord`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unix {
@@ -346,6 +384,7 @@ impl Event {
             Fact::Name(_) => wire::KIND_NAME,
             Fact::Done(_) => wire::KIND_DONE,
             Fact::Inet(_) => wire::KIND_INET,
+            Fact::Dns(_) => wire::KIND_DNS,
             Fact::Unix(_) => wire::KIND_UNIX,
             Fact::Socket(_) => wire::KIND_SOCKET,
             Fact::Exec(_) => wire::KIND_EXEC,

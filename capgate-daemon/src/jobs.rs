@@ -198,6 +198,7 @@ impl Jobs {
             cgroup: &cgroup,
             uid: peer.uid,
             client_pid: peer.pid,
+            client_netns: peer.netns,
             start: &start,
             discretion: &discretion,
             root,

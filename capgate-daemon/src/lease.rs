@@ -110,12 +110,14 @@ impl Lease {
         skips.seal(declaration, &mut recorded.recording.suite);
         recorded.evidence.skips = skips.evidence();
         let outcome = outcome(job, ending, &mut notes);
+        let addresses = recorded.evidence.addresses();
         let case = Case {
             recording: &recorded.recording,
             rules: recorded.rules.as_deref(),
             outcome,
             require_race_free: self.jobs.config().require_race_free,
             ignored: Some(&recorded.ignored),
+            addresses: Some(&addresses),
         };
         let judgement = compare::judge(&case);
         let wall = job.began.elapsed();

@@ -7,6 +7,8 @@ pub const REJECTED: &str = "rejected";
 pub const DAMAGED: &str = "damaged";
 /// Names that were needed and could not be resolved.
 pub const UNRESOLVED: &str = "unresolved";
+/// Queries to a resolver that could not be put together or understood, and answers that could not be put together.
+pub const QUERIES: &str = "queries";
 /// Runs of probes that the kernel left out, since the same probe ran already on that CPU.
 pub const SKIPPED: &str = "skipped";
 /// Facts for which the session's memory had no room.

@@ -4,7 +4,10 @@ use std::{
     fs::File,
     io,
     net::IpAddr,
-    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     thread,
 };
 
@@ -79,11 +82,20 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
 /// # Errors
 /// When the kernel has none, or refuses.
 pub fn cookie() -> io::Result<u64> {
+    let family = AddressFamily::Unix;
+    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    cookie_of(socket.as_fd())
+}
+
+/// Cookie of the network namespace that a socket is in. An accepted unix socket is in that of who connected, since its `connect`
+/// makes it (unix_stream_connect, net/unix/af_unix.c).
+///
+/// # Errors
+/// When the kernel has none, or refuses.
+pub fn cookie_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
     /// Not in the `libc` crate (include/uapi/asm-generic/socket.h, the same on x86-64 and arm64).
     const SO_NETNS_COOKIE: libc::c_int = 71;
 
-    let family = AddressFamily::Unix;
-    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut cookie = 0u64;
     let mut len = size_of_val(&cookie) as libc::socklen_t;
     // SAFETY: both pointers are to live locals, `len` is the size of the first; nix has no such option.

@@ -161,6 +161,8 @@ pub fn read(path: &Path) -> Result<Found, OffsetsError> {
         upid_nr: "upid"."nr",
         io_kiocb_opcode: "io_kiocb"."opcode",
         sock_sk_cgrp_data_cgroup: "sock"."sk_cgrp_data.cgroup",
+        sk_buff_transport_header: "sk_buff"."transport_header",
+        sk_buff_network_header: "sk_buff"."network_header",
     };
     if offsets.dentry_d_name_len != offsets.dentry_d_parent + 12
         || offsets.dentry_d_name_name != offsets.dentry_d_parent + 16

@@ -17,7 +17,7 @@ use nix::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::proc;
+use crate::{netns, proc};
 
 /// Most supplementary groups that a process can have (`NGROUPS_MAX`, limits.h).
 const MOST_GROUPS: usize = 65_536;
@@ -97,6 +97,8 @@ pub struct Peer {
     pub start_ticks: u64,
     /// Its namespaces when the connection was accepted.
     pub namespaces: Namespaces,
+    /// Cookie of the network namespace that it was in when it connected; `None` where the kernel has none.
+    pub netns: Option<u64>,
     /// It is one of the host's own processes, see [`Home`].
     pub home: bool,
     /// When the connection was accepted, in clock ticks since boot.
@@ -179,6 +181,7 @@ impl Peer {
             uid: cred.uid(),
             gids,
             start_ticks,
+            netns: netns::cookie_of(socket).ok(),
             home: home.is_home(&namespaces),
             namespaces,
             accepted_ticks,

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
@@ -21,11 +21,13 @@ use capgate_common::{
 
 mod error;
 mod kernel;
+mod resolvers;
 mod set;
 mod wall;
 
 pub use error::ProbesError;
 use error::{map_error, one_line};
+use resolvers::Resolvers;
 use set::{FORWARD_HOOKS, Hook, IO_URING, Link, MPTCP, Where};
 use wall::Wall;
 
@@ -121,6 +123,7 @@ pub struct Probes {
     rings: ArrayOfMaps<MapData, RingBuf<MapData>>,
     roots: Array<MapData, RootValue>,
     mounts: HashMap<MapData, MountKeyValue, MountedValue>,
+    resolvers: Resolvers,
     /// What `mounts` holds: slot and id.
     known_mounts: Vec<(u32, u32)>,
     wall: Wall,
@@ -148,6 +151,8 @@ pub struct At<'a> {
     pub mounts: &'a [(u32, Mounted)],
     /// The newest of them, by the number that is never used again; `None` when not known.
     pub newest_mount: Option<u64>,
+    /// Addresses of the resolvers that it is configured for.
+    pub resolvers: &'a [IpAddr],
 }
 
 /// A job's place in the kernel.
@@ -263,6 +268,7 @@ impl Probes {
             rings: take(&mut ebpf, "RINGS")?,
             roots: take(&mut ebpf, "ROOTS")?,
             mounts: take(&mut ebpf, "MOUNTS")?,
+            resolvers: Resolvers::new(take(&mut ebpf, "RESOLVERS")?),
             known_mounts: Vec::new(),
             wall: Wall::take(&mut ebpf)?,
             _concerns: concerns,
@@ -539,7 +545,7 @@ impl Probes {
                 .map_err(map_error("say which mounts there are"))?;
             self.known_mounts.push((index, mount));
         }
-        Ok(())
+        self.resolvers.set(index, at.resolvers)
     }
 
     /// Forgets the mounts of a slot's job.
@@ -614,6 +620,7 @@ impl Probes {
             return Ok(());
         };
         self.forget_mounts(job.index)?;
+        self.resolvers.forget(job.index)?;
         if self.slots.contains(&Some(depth)) {
             return Ok(());
         }

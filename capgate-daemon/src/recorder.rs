@@ -26,6 +26,8 @@ pub struct Opening<'a> {
     pub uid: u32,
     /// Process id of the client, which is alive while this is handled.
     pub client_pid: i32,
+    /// Cookie of the network namespace that the client is in; `None` where the kernel has none.
+    pub client_netns: Option<u64>,
     /// What the client asks for.
     pub start: &'a Start,
     /// What is kept of command lines.

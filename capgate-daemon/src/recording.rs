@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::IpAddr,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{
@@ -95,6 +96,7 @@ impl Shared {
             slash: beginning.slash.as_fd(),
             mounts: &beginning.mounts,
             newest_mount: beginning.newest_mount,
+            resolvers: &beginning.resolvers,
         };
         let (slot, ring) = kernel.probes.open_job(cgroup_id, level, &at)?;
         // The job has no task yet: it is never without its rules.
@@ -143,6 +145,8 @@ struct Beginning {
     mounts: Vec<(u32, Mounted)>,
     /// The newest of them.
     newest_mount: Option<u64>,
+    /// The resolvers that it is configured for.
+    resolvers: Vec<IpAddr>,
 }
 
 /// Records jobs with the probes.
@@ -182,6 +186,7 @@ impl Recorder for ProbeRecorder {
             slash,
             mounts: Vec::new(),
             newest_mount: None,
+            resolvers: Vec::new(),
         };
         let root = JobRoot::new(beginning.root.as_fd(), opening.slash)
             .map_err(sentence)?
@@ -218,8 +223,10 @@ impl Recorder for ProbeRecorder {
             None => None,
         };
         let contract = rules.as_deref().map(Rules::contract);
-        let resolvers = configured(&root).resolvers;
-        let plan = Plan::make(start, contract, opening.client_pid, &resolvers).map_err(sentence)?;
+        let configured = configured(&root);
+        beginning.resolvers.clone_from(&configured.resolvers);
+        let plan = Plan::make(start, contract, opening.client_pid, &beginning.resolvers)
+            .map_err(sentence)?;
         let probe_set = self.shared.kernel().probes.set();
         // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
         let judged = rules.clone().filter(|_| !start.record);
@@ -244,6 +251,8 @@ impl Recorder for ProbeRecorder {
                 root: root.root_path().to_vec(),
                 mounts,
             },
+            configured,
+            netns: opening.client_netns,
             probe_set,
             started_ns: opening.began_ns,
             limits: Limits::of_memory(

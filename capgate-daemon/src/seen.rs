@@ -50,6 +50,7 @@ ops! {
     Ptrace = "ptrace",
     Receive = "receive",
     Rename = "rename",
+    Resolve = "resolve",
     Rmdir = "rmdir",
     Script = "script",
     Send = "send",

@@ -10,6 +10,7 @@ use std::{
 };
 
 use capgate_common::{
+    address::NetEntry,
     discretion::Discretion,
     escapes,
     event::{self as wire, UNSEEN_NAMES},
@@ -23,6 +24,7 @@ use hashbrown::HashMap;
 
 use crate::{
     columns::{self, Columns},
+    dns::{configured::Configured, lookups::Lookups},
     event::{Event, Fact, KernelPath, Named, Task, Top},
     look::Look,
     loss,
@@ -43,6 +45,9 @@ const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
 const UNSEEN_PTRACE: &str = "ptrace";
 const UNSEEN_CORE_DUMP: &str = "core_dump";
 const UNSEEN_MOUNT_NAMESPACE: &str = "mount_namespace";
+
+/// A lookup takes as much memory as so many names of files.
+const NAMES_PER_LOOKUP: usize = 8;
 
 /// In an exit code: the kernel wrote a core (wait(2), `WCOREDUMP`).
 const CORE_DUMPED: u32 = 0x80;
@@ -90,6 +95,10 @@ pub struct JobView {
     pub mnt_ns: u32,
     /// Where paths begin that the kernel does not give from the global root.
     pub places: Places,
+    /// Which resolvers the job is to ask.
+    pub configured: Configured,
+    /// Cookie of the network namespace that the job begins in, when known.
+    pub netns: Option<u64>,
     /// The probes in use.
     pub probe_set: ProbeSet,
     /// When the job began, nanoseconds since boot.
@@ -167,6 +176,7 @@ pub struct Session {
     processes: Processes,
     writes: Writes,
     sockets: Sockets,
+    lookups: Lookups,
     execs: HashMap<Program, Seen>,
     metadata: HashMap<NameId, Seen>,
     escapes: BTreeMap<String, Seen>,
@@ -197,6 +207,8 @@ impl Session {
             slash,
             mnt_ns,
             places,
+            configured,
+            netns,
             probe_set,
             started_ns,
             limits,
@@ -263,6 +275,7 @@ impl Session {
             processes,
             writes: Writes::new(limits.names),
             sockets: Sockets::new(limits.names, socket),
+            lookups: Lookups::new(configured, netns, limits.names / NAMES_PER_LOOKUP),
             execs: HashMap::new(),
             metadata: HashMap::new(),
             escapes: BTreeMap::new(),
@@ -323,6 +336,7 @@ impl Session {
                 self.name(Scene { damaged, ..scene }, &name)
             }
             Fact::Inet(inet) => self.inet(scene, &inet),
+            Fact::Dns(dns) => (Op::Resolve, self.dns(scene, dns)?),
             Fact::Unix(unix) => self.unix(scene, unix),
             Fact::Socket(socket) => self.socket(scene, &socket),
             Fact::Exec(exec) if exec.attempt => {
@@ -497,7 +511,7 @@ impl Session {
         let form = |name| self.forms.form(&self.ground.names.bytes(name), &|_| false);
         columns.net(
             self.sockets
-                .conclude(&self.ground.names, &*self.look, &form),
+                .conclude(&self.ground.names, &*self.look, &form, &self.lookups),
         );
         columns.escapes(self.escapes);
         let (evidence, ignored) = columns.finish(&mut recording, &self.processes);
@@ -682,7 +696,8 @@ impl Session {
         let needed = seen.map(|seen| seen.by);
         let needed = needed
             .chain(self.writes.images())
-            .chain(self.sockets.images());
+            .chain(self.sockets.images())
+            .chain(self.lookups.all().map(|(_, lookup)| lookup.seen.by));
         self.processes.sweep(needed.chain(self.backlog.images()));
     }
 
@@ -698,6 +713,11 @@ impl Session {
             What::Nothing => String::new(),
             What::Name(name) => self.form(name).map(|form| form.entry).unwrap_or_default(),
             What::Destination(id) => self.sockets.entry(id, &|name| self.form(name)),
+            What::Lookup(id) => self
+                .lookups
+                .get(id)
+                .cloned()
+                .map_or_else(String::new, |name| NetEntry::Lookup(name).to_string()),
             What::Program => exe.clone().unwrap_or_default(),
             What::Process(pid) => pid.to_string(),
             What::Word(word) => word.to_owned(),

@@ -14,7 +14,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::{
     ambient,
-    event::{Inet, InetOp},
+    dns::lookups::{Named, closeness},
+    event::{Inet, InetOp, Task},
     look::{At, Look},
     names::{Full, NameId, Names},
     normalise::{Channel, Transport, channel, destination},
@@ -37,6 +38,8 @@ pub enum Destination {
         scope: u32,
         /// Port.
         port: u16,
+        /// Which of [`Sockets`]' names the address had for who reached it.
+        named: Option<u32>,
     },
     /// A raw IP socket, or a protocol without ports.
     Raw {
@@ -76,6 +79,19 @@ struct Reached {
     connected: bool,
     /// Unix: on the list of plumbing, and root owns it.
     plumbing: bool,
+    /// Inet: a resolver that the job is configured for.
+    resolver: bool,
+    /// Who connected or sent last, and the when of it: the higher the later.
+    last: (Option<Task>, u64),
+}
+
+/// What lookups say of an inet destination.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// It is a resolver that the job is configured for.
+    pub resolver: bool,
+    /// The name that its address has for who reaches it.
+    pub named: Option<Named>,
 }
 
 /// A socket of the job that others can reach.
@@ -91,6 +107,13 @@ struct Bound {
 pub struct Sockets {
     reached: Vec<Reached>,
     index: HashMap<Destination, u32>,
+    /// Destinations under several names, by what they are without.
+    same: HashMap<Destination, Vec<u32>>,
+    names: Vec<Named>,
+    /// Where each of `names` stands.
+    named: HashMap<Named, u32>,
+    /// Connects and addressed datagrams so far.
+    order: u64,
     bound: HashSet<Bound>,
     /// Unix sockets that the job bound, at every name that they had.
     unix_bound: HashSet<NameId>,
@@ -127,6 +150,10 @@ impl Sockets {
         Self {
             reached: Vec::new(),
             index: HashMap::new(),
+            same: HashMap::new(),
+            names: Vec::new(),
+            named: HashMap::new(),
+            order: 0,
             bound: HashSet::new(),
             unix_bound: HashSet::new(),
             abstract_bound: HashSet::new(),
@@ -162,6 +189,8 @@ impl Sockets {
             exists: false,
             connected: false,
             plumbing: false,
+            resolver: false,
+            last: (None, 0),
         });
         Ok(DestinationId(index))
     }
@@ -182,7 +211,9 @@ impl Sockets {
         &mut self,
         look: &dyn Look,
         inet: &Inet,
+        task: &Task,
         moment: &Moment,
+        known: Known,
     ) -> Result<Option<DestinationId>, Full> {
         let netns = inet.netns;
         let op = inet.op.into();
@@ -231,26 +262,64 @@ impl Sockets {
         } else {
             0
         };
-        let port = inet.port;
-        let id = self.reach(
-            Destination::Port {
-                netns,
-                transport,
-                addr,
-                scope,
-                port,
-            },
-            op,
-            moment,
-        )?;
+        let nameless = Destination::Port {
+            netns,
+            transport,
+            addr,
+            scope,
+            port: inet.port,
+            named: None,
+        };
+        let before = self.same.get(&nameless).map_or(&[][..], Vec::as_slice);
+        let id = match self.nearest(before, task) {
+            // A packet belongs to the connect or the call that it came from, and has the name that the address had then.
+            Some(id) if inet.op == InetOp::Egress => {
+                self.reached[id.0 as usize].seen.again(op, moment);
+                id
+            }
+            _ => {
+                let named = known.named.map(|named| self.intern(named)).transpose()?;
+                let id = self.reach(nameless.with_name(named), op, moment)?;
+                let same = self.same.entry(nameless).or_default();
+                if !same.contains(&id.0) {
+                    same.push(id.0);
+                }
+                id
+            }
+        };
+        self.order += 1;
         let reached = &mut self.reached[id.0 as usize];
         reached.seen.ops.add(denied);
+        reached.resolver |= known.resolver;
+        if inet.op != InetOp::Egress {
+            reached.last = (Some(*task), self.order);
+        }
         if scope != 0 && reached.zone.is_none() {
             // Looked up now: the interface may be gone at the end. A number stands for one that has no name here.
             let name = look.interface(netns, scope);
             reached.zone = Some(name.unwrap_or_else(|| scope.to_string().into_bytes()));
         }
         Ok(Some(id))
+    }
+
+    /// Of destinations that differ in their names, the one that the same thread reached last, else the same process, else anybody.
+    fn nearest(&self, among: &[u32], task: &Task) -> Option<DestinationId> {
+        let near = |index: &u32| {
+            let (by, order) = self.reached[*index as usize].last;
+            (closeness(by.as_ref(), task), order)
+        };
+        among.iter().copied().max_by_key(near).map(DestinationId)
+    }
+
+    /// The number of a name.
+    fn intern(&mut self, named: Named) -> Result<u32, Full> {
+        if let Some(&known) = self.named.get(&named) {
+            return Ok(known);
+        }
+        let number = u32::try_from(self.names.len()).map_err(|_| Full)?;
+        self.names.push(named.clone());
+        self.named.insert(named, number);
+        Ok(number)
     }
 
     /// A unix socket was bound to a path.
@@ -343,11 +412,41 @@ impl Sockets {
     pub fn entry(&self, id: DestinationId, form: &dyn Fn(NameId) -> Option<Form>) -> String {
         let reached = self.reached.get(id.0 as usize);
         reached
-            .and_then(|reached| entry(reached, form))
+            .and_then(|reached| {
+                let by_name = self.by_name(reached);
+                by_name.or_else(|| entry(reached, form))
+            })
             .map_or_else(String::new, |entry| entry.to_string())
+    }
+
+    /// The entry of a destination that has a name.
+    fn by_name(&self, reached: &Reached) -> Option<NetEntry> {
+        let Destination::Port { port, named, .. } = reached.destination else {
+            return None;
+        };
+        if reached.resolver {
+            return Some(NetEntry::Resolver);
+        }
+        let named = self.names.get(named? as usize)?;
+        Some(NetEntry::Name {
+            name: named.name.clone(),
+            port,
+        })
     }
 }
 
+impl Destination {
+    /// The same under another name.
+    fn with_name(&self, name: Option<u32>) -> Self {
+        let mut destination = self.clone();
+        if let Self::Port { named, .. } = &mut destination {
+            *named = name;
+        }
+        destination
+    }
+}
+
+/// The entry of a destination by its address.
 fn entry(reached: &Reached, form: &dyn Fn(NameId) -> Option<Form>) -> Option<NetEntry> {
     Some(match &reached.destination {
         Destination::Port { addr, port, .. } => {

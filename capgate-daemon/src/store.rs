@@ -513,6 +513,7 @@ mod tests {
             outcome: compare::Outcome::Exited(0),
             require_race_free: false,
             ignored: None,
+            addresses: None,
         };
         let judgement = compare::judge(&case);
         Sealed {

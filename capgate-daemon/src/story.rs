@@ -1,7 +1,7 @@
 //! Jobs told in a few words, for tests of the rooms from resolve to session.
 //!
 //! A story is a list of steps, separated by `;` or newlines. Names are relative to `/repo` or absolute. Processes are told apart by
-//! `@PID`, which holds until the next; a step takes a millisecond, `+MS` waits.
+//! `@PID`, and threads by `@PID.TID`, which holds until the next; a step takes a millisecond, `+MS` waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,9 +16,10 @@ use capgate_common::{
 };
 
 use crate::{
+    dns::{configured::Configured, craft},
     event::{
-        Event, Exec, Fact, File, FileId, Inet, InetOp, KernelPath, Membership, Name, NameOp, Named,
-        Socket, SocketOp, Task, Top, Unix,
+        Dns, Event, Exec, Fact, File, FileId, Flow, Inet, InetOp, KernelPath, Membership, Name,
+        NameOp, Named, Socket, SocketOp, Task, Top, Unix,
     },
     look::{At, End, Look},
     mounts::Mounts,
@@ -192,6 +193,7 @@ pub(crate) fn file(path: &str, ino: u64) -> File {
 /// Makes events out of steps.
 pub(crate) struct Teller {
     pub(crate) pid: u32,
+    pub(crate) tid: u32,
     pub(crate) ms: u64,
     next_ino: u64,
 }
@@ -200,6 +202,7 @@ impl Teller {
     pub(crate) fn new() -> Self {
         Self {
             pid: 10,
+            tid: 10,
             ms: 0,
             next_ino: 1000,
         }
@@ -210,7 +213,10 @@ impl Teller {
         self.ms += 1;
         Event {
             time_ns: START + self.ms * 1_000_000,
-            task: task(self.pid),
+            task: Task {
+                tid: self.tid,
+                ..task(self.pid)
+            },
             mnt_ns: MNT_NS,
             damaged: false,
             fact,
@@ -242,7 +248,9 @@ impl Teller {
         let two = |op, arg| name(op, named(word(1)), named(word(2)), arg);
         let fact = match *words.first()? {
             at if at.starts_with('@') => {
-                self.pid = at[1..].parse().expect("a pid");
+                let (pid, tid) = at[1..].split_once('.').unwrap_or((&at[1..], &at[1..]));
+                self.pid = pid.parse().expect("a pid");
+                self.tid = tid.parse().expect("a thread id");
                 None
             }
             wait if wait.starts_with('+') => {
@@ -341,6 +349,46 @@ impl Teller {
                     sock_type: if tcp { 1 } else { 2 },
                     protocol: if tcp { 6 } else { 17 },
                     denied: words[0] == "denied",
+                }))
+            }
+            "ask" | "answer" => {
+                let answer = words[0] == "answer";
+                let (name, kind) = word(1).split_once('/').unwrap_or((word(1), "1"));
+                let kind = kind.parse().expect("a kind");
+                let records = |addresses: &str| {
+                    let kind = if kind == 28 { "AAAA" } else { "A" };
+                    let records = addresses.split(',').filter(|addr| *addr != "-");
+                    let records: Vec<String> = records
+                        .map(|addr| format!("{name} {kind} {addr}"))
+                        .collect();
+                    records.join(";")
+                };
+                let piece = if answer {
+                    let records = records(word(2));
+                    let rcode = if records.is_empty() { 3 } else { 0 };
+                    craft::answer(1, rcode, name, kind, &records)
+                } else {
+                    craft::query(1, name, kind)
+                };
+                let resolver = words
+                    .get(if answer { 3 } else { 2 })
+                    .unwrap_or(&"192.0.2.53");
+                Some(Fact::Dns(Dns {
+                    flow: Flow {
+                        netns: NETNS,
+                        // A thread has a socket.
+                        socket: u64::from(self.tid),
+                        resolver: resolver.parse().expect("an address"),
+                        local: Ipv4Addr::new(192, 0, 2, 7).into(),
+                        local_port: 4000,
+                        tcp: false,
+                    },
+                    answer,
+                    seq: 0,
+                    syn: false,
+                    at: 0,
+                    total: u32::try_from(piece.len()).expect("short"),
+                    piece,
                 }))
             }
             "socket" => {
@@ -461,6 +509,10 @@ pub(crate) fn view() -> JobView {
             root: b"/repo".to_vec(),
             mounts: Mounts::read(b"1 1 0:1 / / rw - ext4 none rw", b"/"),
         },
+        configured: Configured::read(
+            b"nameserver 192.0.2.53\nnameserver 192.0.2.54\nsearch a.example b.example\n",
+        ),
+        netns: Some(NETNS),
         probe_set: ProbeSet::Tracepoint,
         started_ns: START,
         limits: Limits::of_memory(64 << 20, 1_000_000),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    dns::lookups::LookupId,
     names::NameId,
     process::ImageId,
     seen::{Moment, Op},
@@ -21,6 +22,8 @@ pub enum What {
     Name(NameId),
     /// A destination.
     Destination(DestinationId),
+    /// A name that a resolver is asked for.
+    Lookup(LookupId),
     /// The program of the process itself.
     Program,
     /// Another process.

@@ -85,6 +85,7 @@ fn record(name: &str, ring_bytes: u32, script: &str) -> Recorded {
         slash: slash.as_fd(),
         mounts: &[],
         newest_mount: None,
+        resolvers: &[],
     };
     let (slot, ring) = probes
         .open_job(id, 1, &at)

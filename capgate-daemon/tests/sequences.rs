@@ -29,6 +29,7 @@ use std::{
 use capgate_common::{discretion::Discretion, ledger::Recording, pathform::Forms};
 use capgate_daemon::{
     decode::DecodeError,
+    dns::configured::Configured,
     drain::{self, Take},
     event::Event,
     look::JobRoot,
@@ -215,6 +216,8 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
             root: bytes,
             mounts,
         },
+        configured: Configured::default(),
+        netns: None,
         probe_set: probes.lock().unwrap().set(),
         started_ns: 0,
         limits: Limits::of_memory(16 << 20, 1_000_000),
@@ -227,6 +230,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         slash: slash.as_fd(),
         mounts: &known,
         newest_mount: newest::newest(),
+        resolvers: &[],
     };
     let (slot, ring) = probes
         .lock()

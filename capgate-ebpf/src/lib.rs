@@ -3,6 +3,7 @@
 #![feature(asm_experimental_arch)]
 
 pub mod arch;
+pub mod dns;
 pub mod emit;
 pub mod enforce;
 pub mod exec;

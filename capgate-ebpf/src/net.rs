@@ -22,7 +22,7 @@ use crate::{
 pub const IPPROTO_TCP: u8 = 6;
 pub const IPPROTO_UDP: u8 = 17;
 pub const IPPROTO_UDPLITE: u8 = 136;
-const SOCK_RAW: u32 = 3;
+pub const SOCK_RAW: u32 = 3;
 /// `sin6_scope_id` in `struct sockaddr_in6` (include/uapi/linux/in6.h).
 const SCOPE_ID: usize = 24;
 

@@ -104,7 +104,7 @@ impl Owner for Pool {
 
 /// Puts a value into memory and answers the old one, in one instruction (kernel 5.12 and later).
 #[inline(always)]
-fn exchange(at: *mut u64, mut value: u64) -> u64 {
+pub fn exchange(at: *mut u64, mut value: u64) -> u64 {
     // The target has no atomic types in core.
     // SAFETY: the address is an aligned u64 inside a map value, which lives as long as the program.
     unsafe {

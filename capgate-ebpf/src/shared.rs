@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use capgate_common::event::{INET_CONNECT, INET_SENDMSG};
 use capgate_ebpf::{
-    exec, forward,
+    dns, exec, forward,
     kernel::Address,
     net, process, root,
     socket::{AF_INET, AF_INET6},
@@ -80,6 +80,20 @@ pub fn getpeername6(ctx: SockAddrContext) -> i32 {
 #[cgroup_skb(egress)]
 pub fn egress(ctx: SkBuffContext) -> i32 {
     i32::from(net::egress(&ctx))
+}
+
+/// Kernel: as [`egress`].
+#[cgroup_skb(egress)]
+pub fn dns_egress(ctx: SkBuffContext) -> i32 {
+    dns::sent(&ctx);
+    1
+}
+
+/// Kernel: `BPF_CGROUP_RUN_PROG_INET_INGRESS`, in sk_filter_trim_cap: before the socket gets the packet.
+#[cgroup_skb(ingress)]
+pub fn dns_ingress(ctx: SkBuffContext) -> i32 {
+    dns::received(&ctx);
+    1
 }
 
 /// Kernel: `trace_sched_process_exec(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`.

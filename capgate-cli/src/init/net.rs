@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capgate_common::{
-    address::{Host, NetEntry},
-    netpattern,
-};
+use capgate_common::{address::NetEntry, netpattern};
 
 /// Ports that Linux gives to those who do not ask for one (`ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32768..=60999;
@@ -29,7 +26,10 @@ pub(crate) fn patterns(runs: &[&BTreeSet<String>]) -> Seen {
         let moved = runs.iter().any(|run| !run.contains(entry));
         match entry.parse() {
             Ok(NetEntry::Inet { host, port }) if moved && EPHEMERAL.contains(&port) => {
-                moving.insert(range(&host));
+                moving.insert(range(&NetEntry::Inet { host, port: 0 }));
+            }
+            Ok(NetEntry::Name { name, port }) if moved && EPHEMERAL.contains(&port) => {
+                moving.insert(range(&NetEntry::Name { name, port: 0 }));
             }
             _ => match netpattern::permitting(entry) {
                 Some(pattern) => seen.patterns.push(pattern.text().to_owned()),
@@ -42,12 +42,9 @@ pub(crate) fn patterns(runs: &[&BTreeSet<String>]) -> Seen {
     seen
 }
 
-fn range(host: &Host) -> String {
-    let any = NetEntry::Inet {
-        host: host.clone(),
-        port: 0,
-    }
-    .to_string();
+/// The pattern for a destination's host and every such port; the destination has port 0.
+fn range(any: &NetEntry) -> String {
+    let any = any.to_string();
     let host = any.strip_suffix('0').unwrap_or(&any);
     format!("{host}{}-{}", EPHEMERAL.start(), EPHEMERAL.end())
 }
@@ -82,11 +79,19 @@ mod tests {
             ],
             &[],
         );
+        check(
+            &[
+                &["a.example:40001", "resolver:53"],
+                &["a.example:40002", "resolver:53"],
+            ],
+            &["a.example:32768-60999", "resolver:53"],
+            &[],
+        );
         check(&[&["192.0.2.1:80"], &[]], &["192.0.2.1:80"], &[]);
         check(
-            &[&["unix:/run/[x]", "dns:a"]],
-            &["unix:/run/[[]x[]]"],
-            &["dns:a"],
+            &[&["unix:/run/[x]", "dns:a", "tcp:a"]],
+            &["dns:a", "unix:/run/[[]x[]]"],
+            &["tcp:a"],
         );
     }
 }

@@ -58,6 +58,7 @@ fn report_of(format: Format, broken: bool) -> String {
         evidence.entries.push(Entry {
             column: Column::Net,
             entry: name.to_owned(),
+            addresses: std::collections::BTreeSet::new(),
             ops: vec![name.to_owned()],
             count: 1,
             first_ms: 1,
@@ -85,6 +86,7 @@ fn report_of(format: Format, broken: bool) -> String {
         outcome: Outcome::Exited(i32::from(broken)),
         require_race_free: false,
         ignored: None,
+        addresses: None,
     };
     let judgement = judge(&case);
     let ledger: Ledger = seal(&case, &judgement);

@@ -45,6 +45,7 @@ impl Desk {
             outcome,
             require_race_free: false,
             ignored: None,
+            addresses: None,
         };
         let ledger = seal(&case, &judge(&case));
         fs::write(self.path(name), ledger.to_json()).unwrap();
@@ -325,6 +326,7 @@ fn two_ledgers_differ_by_their_names_and_the_evidence_says_who() {
         entries: vec![Entry {
             column: Column::Writes,
             entry: "new\u{202e}".to_owned(),
+            addresses: std::collections::BTreeSet::new(),
             ops: vec!["create".to_owned()],
             count: 3,
             first_ms: 1120,
@@ -416,6 +418,7 @@ fn a_ledgers_report_is_written_again() {
         entries: vec![Entry {
             column: Column::Net,
             entry: "192.0.2.7:1".to_owned(),
+            addresses: std::collections::BTreeSet::new(),
             ops: vec!["connect".to_owned()],
             count: 1,
             first_ms: 5,

@@ -34,6 +34,7 @@ fn evidence(column: Column, entry: &str) -> Evidence {
         entries: vec![Entry {
             column,
             entry: entry.to_owned(),
+            addresses: std::collections::BTreeSet::new(),
             ops: vec!["connect".to_owned()],
             count: 3,
             first_ms: 1120,
@@ -272,6 +273,7 @@ fn check(recording: &Recording, outcome: Outcome, contract: &str, options: &[&st
         outcome,
         require_race_free: false,
         ignored: None,
+        addresses: None,
     };
     let ledger = seal(&case, &judge(&case));
     let (ledger_path, contract_path) = (dir.path().join("l.json"), dir.path().join("c.json"));

@@ -122,6 +122,7 @@ fn every_command_with_a_report_writes_each_format_into_a_file() {
         outcome: Outcome::Exited(0),
         require_race_free: false,
         ignored: None,
+        addresses: None,
     };
     fs::write(path("l.json"), seal(&case, &judge(&case)).to_json()).unwrap();
     fs::write(path("c.json"), contract()).unwrap();

@@ -273,6 +273,7 @@ fn sealed(start: &Start, outcome: Outcome, manner: &Manner) -> Sealed {
         outcome: outcome.into(),
         require_race_free: false,
         ignored: None,
+        addresses: None,
     };
     let judgement = judge(&case);
     Sealed {

@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Host, NetEntry};
+use crate::hostname::HostName;
 use crate::pathform::{Form, Place};
 
 fn ip(text: &str) -> IpAddr {
@@ -22,6 +23,32 @@ fn inet_destinations_are_host_and_port() {
     check(&NetEntry::inet(ip("2001:db8::1"), 443), "[2001:db8::1]:443");
     check(&NetEntry::inet(ip("::"), 0), "[::]:0");
     check(&NetEntry::inet(ip("::127.0.0.1"), 1), "[::7f00:1]:1");
+}
+
+#[test]
+fn names_are_destinations_of_their_own() {
+    let name = |text: &str| text.parse::<HostName>().expect("a name");
+    let at = |text, port| NetEntry::Name {
+        name: name(text),
+        port,
+    };
+    check(&at("www.example.org", 443), "www.example.org:443");
+    check(&at(r"\x72esolver", 53), r"\x72esolver:53");
+    check(&at(r"192.0.2.\x31", 80), r"192.0.2.\x31:80");
+    check(&NetEntry::Resolver, "resolver:53");
+    check(
+        &NetEntry::Lookup(name("www.example.org")),
+        "dns:www.example.org",
+    );
+    check(&NetEntry::Lookup(name(".")), "dns:.");
+    for text in [
+        "WWW.example.org:443",
+        "*.example.org:443",
+        "dns:*.example.org",
+        "self",
+    ] {
+        assert!(text.parse::<NetEntry>().is_err(), "{text}");
+    }
 }
 
 #[test]
@@ -111,7 +138,8 @@ fn only_the_canonical_spelling_is_an_entry() {
         "[2001:db8::1]",
         "[fe80::1%]:1",
         "[192.0.2.1]:1",
-        "www.example.org:443",
+        "Www.example.org:443",
+        "www.example.org",
         "unix:",
         "unix:x",
         "vsock:2",

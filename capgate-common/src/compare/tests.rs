@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{Case, Finding, Judgement, NameDifference, Note, Outcome, Reason, judge, seal};
 use crate::{
     contract::Contract,
+    evidence::Addresses,
     ledger::{EMPTY_DIGEST, Ledger, ProbeSet, Recording, digest},
     pathform::Forms,
     rules::Rules,
@@ -40,6 +41,7 @@ fn case<'a>(recording: &'a Recording, rules: Option<&'a Rules>, outcome: Outcome
         outcome,
         require_race_free: false,
         ignored: None,
+        addresses: None,
     }
 }
 
@@ -151,15 +153,38 @@ fn a_destination_that_cannot_be_read_is_not_allowed() {
 }
 
 #[test]
-fn a_host_name_in_the_contract_is_told_to_match_nothing() {
-    let judgement = judged(&nothing(), &json!({ "allow_net": ["*.example.org:443"] }));
+fn a_destination_by_name_is_allowed_by_its_name_or_by_all_of_its_addresses() {
+    let mut recording = nothing();
+    recording.net = set(&["www.example.org:443", "resolver:53"]);
+    let behind = |addr: &str| {
+        let addr = addr.parse().expect("an address");
+        BTreeMap::from([("www.example.org:443".to_owned(), BTreeSet::from([addr]))])
+    };
+    let judged = |pattern: &str, addresses: Option<&Addresses>| {
+        let rules = rules(&json!({ "allow_net": [pattern, "resolver:53", "self"] }));
+        let judgement = judge(&Case {
+            addresses,
+            ..case(&recording, Some(&rules), Outcome::Exited(0))
+        });
+        (judgement.headline, judgement.notes.len())
+    };
+    let (inside, outside) = (behind("192.0.2.1"), behind("198.51.100.1"));
+    let verdict = |word: &str, notes| (word.to_owned(), notes);
+    assert_eq!(judged("*.example.org:443", None), verdict("match", 0));
     assert_eq!(
-        judgement.notes,
-        [Note::NamePattern {
-            pattern: "*.example.org:443".to_owned()
-        }]
+        judged("*.example.org:443", Some(&outside)),
+        verdict("match", 0)
     );
-    assert_eq!(summary(&judgement), ("match", 0));
+    assert_eq!(
+        judged("192.0.2.0/24:443", Some(&inside)),
+        verdict("match", 0)
+    );
+    // The pattern matches nothing then, and a note says so.
+    assert_eq!(
+        judged("192.0.2.0/24:443", Some(&outside)),
+        verdict("net", 1)
+    );
+    assert_eq!(judged("192.0.2.0/24:443", None), verdict("net", 1));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::{collections::BTreeSet, net::IpAddr};
+
 use super::{Column, Counts, Entry, Evidence, Item, Process};
 
 fn balanced() -> Counts {
@@ -24,6 +26,7 @@ fn the_file_has_the_shape_of_the_design() {
         entries: vec![Entry {
             column: Column::Writes,
             entry: "a".to_owned(),
+            addresses: BTreeSet::new(),
             ops: vec!["create".to_owned()],
             count: 3,
             first_ms: 120,
@@ -58,6 +61,33 @@ fn the_file_has_the_shape_of_the_design() {
         Evidence::from_json(json.as_bytes()).expect("evidence"),
         evidence
     );
+}
+
+#[test]
+fn the_addresses_behind_a_name_stand_with_its_entry() {
+    let addr = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let addresses = BTreeSet::from([addr("192.0.2.2"), addr("2001:db8::1")]);
+    let evidence = Evidence {
+        entries: vec![Entry {
+            column: Column::Net,
+            entry: "www.example.org:443".to_owned(),
+            addresses: addresses.clone(),
+            ops: vec!["connect".to_owned()],
+            count: 1,
+            first_ms: 5,
+            by: Vec::new(),
+        }],
+        counts: balanced(),
+        ..Evidence::default()
+    };
+    let json = evidence.to_json();
+    let compact: String = json.split_whitespace().collect();
+    assert!(
+        compact.contains(r#""addresses":["192.0.2.2","2001:db8::1"],"ops""#),
+        "{json}"
+    );
+    let read = Evidence::from_json(json.as_bytes()).expect("evidence");
+    assert_eq!(read.addresses()["www.example.org:443"], addresses);
 }
 
 #[test]

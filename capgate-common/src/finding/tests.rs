@@ -135,12 +135,6 @@ fn each_note_is_a_sentence() {
         "`a/b` in the contract's `scratch` matched nothing",
     );
     check(
-        Note::NamePattern {
-            pattern: "*.example.org:443".to_owned(),
-        },
-        "`*.example.org:443` in the contract's `allow_net` is a host name and matched nothing: this version records addresses",
-    );
-    check(
         Note::NotWritten {
             names: vec!["a".to_owned(); 2],
         },
@@ -181,10 +175,6 @@ fn hostile_text_is_neutralised() {
         .to_string(),
         Note::UnusedPattern {
             key: "scratch".to_owned(),
-            pattern: hostile.to_owned(),
-        }
-        .to_string(),
-        Note::NamePattern {
             pattern: hostile.to_owned(),
         }
         .to_string(),

@@ -4,8 +4,11 @@ use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use ipnet::IpNet;
 
-use super::{Hosts, Kind};
-use crate::address::{AddressError, Host, Piece};
+use super::{Hosts, Kind, Names};
+use crate::{
+    address::{AddressError, Host, Piece, RESOLVER},
+    hostname,
+};
 
 /// What a whole pattern permits.
 pub(super) fn pattern(piece: Piece<'_>) -> Result<Kind, AddressError> {
@@ -44,6 +47,19 @@ pub(super) fn pattern(piece: Piece<'_>) -> Result<Kind, AddressError> {
             name => Ok(Kind::Packet(Some(name.to_owned()))),
         };
     }
+    if let Some(name) = piece.after("dns:") {
+        return Ok(Kind::Lookup(names(name)?));
+    }
+    if let Some(port) = piece.after("resolver:") {
+        return match piece.text() {
+            RESOLVER => Ok(Kind::Resolver),
+            _ => Err(port
+                .error("`resolver:53` is expected: the resolvers that the job is configured for")),
+        };
+    }
+    if piece.text() == "self" {
+        return Ok(Kind::Own);
+    }
     inet(piece)
 }
 
@@ -60,8 +76,8 @@ fn inet(piece: Piece<'_>) -> Result<Kind, AddressError> {
     let looks_like_address = host.text().contains(['[', ':', '/'])
         || last_label.bytes().all(|byte| byte.is_ascii_digit());
     if !looks_like_address {
-        let name = name(host)?;
-        return Ok(Kind::Name { name, ports });
+        let names = names(host)?;
+        return Ok(Kind::Name { names, ports });
     }
     let hosts = addresses(host)?;
     if hosts.is_every_address() && *ports.start() <= 1 && *ports.end() == u16::MAX {
@@ -134,30 +150,28 @@ fn hosts(
     Ok(Hosts::Net(net))
 }
 
-/// `www.example.org`, `*.example.org`, lower-cased.
-fn name(piece: Piece<'_>) -> Result<String, AddressError> {
-    let text = piece.text();
-    if text == "*" {
+/// `www.example.org`, `*.example.org`.
+fn names(piece: Piece<'_>) -> Result<Names, AddressError> {
+    if piece.text() == "*" {
         return Err(piece.error(
             "`*` is no host; name a network (`192.0.2.0/24:443`) or a domain (`*.example.org:443`)",
         ));
     }
-    let labels = text.strip_prefix("*.").unwrap_or(text);
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    let (below, name) = match piece.after("*.") {
+        Some(domain) => (true, domain),
+        None => (false, piece),
     };
-    if let Some(bad) = text.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.*".contains(c)) {
-        return Err(piece.skip(bad).error("neither an address nor a host name"));
+    if let Some(star) = name.text().find('*') {
+        return Err(name
+            .skip(star)
+            .error("`*` may stand for the first labels of a host name only: `*.example.org`"));
     }
-    if labels.len() > 253 || !labels.split('.').all(is_label) {
-        return Err(piece.error(
-            "neither an address nor a host name; a name is labels with dots between them, `*` may stand for its first labels only",
-        ));
-    }
-    Ok(text.to_ascii_lowercase())
+    let name = hostname::read(name)?;
+    Ok(if below {
+        Names::Below(name)
+    } else {
+        Names::One(name)
+    })
 }
 
 fn unix(piece: Piece<'_>) -> Result<Kind, AddressError> {

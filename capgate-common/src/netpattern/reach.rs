@@ -42,31 +42,19 @@ impl NetPattern {
     /// The ports that the pattern permits at a host by its name, as [`HostName`] writes it.
     pub fn ports_at(&self, name: &HostName) -> Option<RangeInclusive<u16>> {
         match &self.kind {
-            Kind::Name {
-                name: pattern,
-                ports,
-            } => {
-                let holds = match pattern.strip_prefix("*.") {
-                    Some(domain) => {
-                        let labels = name.as_str().strip_suffix(domain);
-                        labels.is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
-                    }
-                    None => name.as_str() == pattern,
-                };
-                holds.then(|| ports.clone())
-            }
+            Kind::Name { names, ports } => names.hold(name).then(|| ports.clone()),
             _ => None,
         }
     }
 
     /// Whether the pattern permits hosts by their names.
     pub fn names_hosts(&self) -> bool {
-        matches!(self.kind, Kind::Name { .. }) && !self.is_resolver()
+        matches!(self.kind, Kind::Name { .. })
     }
 
     /// Whether the pattern permits the resolvers that the job is configured for.
     pub fn is_resolver(&self) -> bool {
-        self.text() == "resolver:53"
+        self.kind == Kind::Resolver
     }
 }
 

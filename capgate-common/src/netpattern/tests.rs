@@ -168,20 +168,72 @@ fn raw_and_packet_sockets_can_go_anywhere() {
 }
 
 #[test]
-fn names_are_kept_and_match_no_address() {
-    for text in [
+fn names_permit_destinations_by_name_and_no_address() {
+    check(
         "*.example.org:443",
-        "www.example.org:443",
-        "localhost:*",
-        "node1:80",
-        "resolver:53",
+        &[
+            "www.example.org:443",
+            "a.b.example.org:443",
+            "dns:www.example.org",
+        ],
+        &[
+            "example.org:443",
+            "wwwexample.org:443",
+            "www.example.org:80",
+            "192.0.2.1:443",
+            "dns:example.org",
+        ],
+    );
+    check(
         "EXAMPLE.org:1-2",
-    ] {
-        let pattern: NetPattern = text.parse().expect("a name");
-        assert!(pattern.is_name(), "{text}");
-        assert_eq!(pattern.text(), text);
-        check(text, &[], &["192.0.2.1:443", "127.0.0.1:80", "[::1]:53"]);
-    }
+        &["example.org:1", "example.org:2", "dns:example.org"],
+        &["example.org:3", "a.example.org:1"],
+    );
+    check("node1:*", &["node1:80"], &["node2:80", "[::1]:80"]);
+    check(r"a\x2eb:80", &[r"a\x2eb:80"], &["a.b:80"]);
+    check(
+        "dns:*.example.org",
+        &["dns:www.example.org"],
+        &["www.example.org:443", "dns:example.org"],
+    );
+    check("dns:.", &["dns:."], &["dns:org"]);
+    check(
+        "resolver:53",
+        &["resolver:53"],
+        &["127.0.0.53:53", r"\x72esolver:53"],
+    );
+    check("self", &[], &["127.0.0.1:80", r"\x73elf:80"]);
+    assert!("self".parse::<NetPattern>().expect("a pattern").is_own());
+}
+
+#[test]
+fn a_name_is_permitted_by_all_the_addresses_behind_it() {
+    let patterns = ["192.0.2.0/24:443", "[2001:db8::1]:443", "*.example.org:443"];
+    let patterns = patterns.map(|text| text.parse().expect("a pattern"));
+    let patterns = NetPatterns::new(&patterns).expect("patterns");
+    let behind = |entry: &str, addresses: &[&str]| {
+        let addresses = addresses
+            .iter()
+            .map(|addr| addr.parse().expect("an address"));
+        patterns.matching_behind(&entry.parse().expect("an entry"), &addresses.collect())
+    };
+    assert_eq!(
+        behind("a.example.net:443", &["192.0.2.1", "192.0.2.2"]),
+        [0]
+    );
+    assert_eq!(
+        behind("a.example.net:443", &["192.0.2.1", "2001:db8::1"]),
+        [0, 1]
+    );
+    assert_eq!(
+        behind("a.example.net:443", &["192.0.2.1", "198.51.100.1"]),
+        [0usize; 0]
+    );
+    assert_eq!(behind("a.example.net:80", &["192.0.2.1"]), [0usize; 0]);
+    assert_eq!(behind("a.example.net:443", &[]), [0usize; 0]);
+    assert_eq!(behind("a.example.org:443", &["192.0.2.1"]), [0, 2]);
+    assert_eq!(behind("a.example.org:443", &["198.51.100.1"]), [2]);
+    assert_eq!(behind("dns:a.example.net", &["192.0.2.1"]), [0usize; 0]);
 }
 
 #[test]
@@ -215,8 +267,13 @@ fn nonsense_is_refused_where_it_stands() {
     refuse("*:443", 1, "no host");
     refuse("a b:443", 2, "neither an address nor a host name");
     refuse("名前:443", 1, "neither an address nor a host name");
-    refuse("a..b:443", 1, "neither an address nor a host name");
-    refuse("a.*.b:443", 1, "neither an address nor a host name");
+    refuse("a..b:443", 3, "neither an address nor a host name");
+    refuse("a.*.b:443", 3, "the first labels of a host name only");
+    refuse("resolver:54", 10, "`resolver:53` is expected");
+    refuse("dns:*", 5, "no host");
+    refuse("dns:a:53", 6, "neither an address nor a host name");
+    refuse("dns:192.0.2.1", 5, r"written `192.0.2.\x31`");
+    refuse(r"a\x62c:443", 1, "written `abc`");
     refuse("https://example.org:443", 1, "in brackets");
     refuse("unix:run/x", 6, "`unix:/PATH`");
     refuse("vsock:2", 7, "`vsock:CID:PORT`");
@@ -316,6 +373,11 @@ fn the_narrowest_pattern_permits_its_entry() {
         "raw:*/1",
         "packet:eth0",
         "packet:*",
+        "www.example.org:443",
+        r"\x2a.example.org:443",
+        "resolver:53",
+        "dns:www.example.org",
+        "dns:.",
     ] {
         let parsed: NetEntry = entry.parse().expect(entry);
         let pattern = super::permitting(entry).expect(entry);
@@ -327,6 +389,6 @@ fn the_narrowest_pattern_permits_its_entry() {
         let patterns = NetPatterns::new(&[pattern]).expect("patterns");
         assert!(patterns.matching(&other.parse().expect(other)).is_empty());
     }
-    assert_eq!(super::permitting("dns:example.org"), None);
+    assert_eq!(super::permitting("dns:192.0.2.1"), None);
     assert_eq!(super::permitting("nonsense"), None);
 }

@@ -7,7 +7,7 @@ use capgate_common::hostname::HostName;
 /// Most bytes of the file that are read. What is behind them counts for nothing.
 pub const MOST_BYTES: usize = 64 << 10;
 /// Most resolvers, and most domains. The C libraries use the first three and six.
-const MOST: usize = 16;
+const MOST: usize = capgate_common::limits::RESOLVERS_PER_JOB as usize;
 
 /// What a C library takes from the file (resolv.conf(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]

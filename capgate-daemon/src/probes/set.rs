@@ -42,6 +42,8 @@ pub(super) enum Where {
     SockAddr,
     /// Packets on their way out, for every cgroup.
     Egress,
+    /// Packets on their way in, likewise.
+    Ingress,
     /// Behind another program, by a tail call.
     Behind(&'static str),
 }
@@ -65,7 +67,7 @@ const fn hook(program: &'static str, at: Where) -> Hook {
 }
 
 /// What both sets have.
-const SHARED: [Hook; 8] = [
+const SHARED: [Hook; 10] = [
     hook(
         "sched_process_exec",
         Where::Tracepoint("sched_process_exec"),
@@ -83,6 +85,8 @@ const SHARED: [Hook; 8] = [
     hook("sendmsg4", Where::SockAddr),
     hook("sendmsg6", Where::SockAddr),
     hook("egress", Where::Egress),
+    hook("dns_egress", Where::Egress),
+    hook("dns_ingress", Where::Ingress),
 ];
 
 /// What both sets have for a job whose queries go to the daemon; attached while there is one.
@@ -202,7 +206,7 @@ pub(super) fn load(ebpf: &mut Ebpf, hook: &Hook, btf: &Btf) -> Result<(), Probes
         Where::Entry(function) => program::<FEntry>(ebpf, name)?.load(function, btf),
         Where::Exit(function) => program::<FExit>(ebpf, name)?.load(function, btf),
         Where::SockAddr => program::<CgroupSockAddr>(ebpf, name)?.load(),
-        Where::Egress => program::<CgroupSkb>(ebpf, name)?.load(),
+        Where::Egress | Where::Ingress => program::<CgroupSkb>(ebpf, name)?.load(),
     }
     .map_err(refused("load", name))
 }
@@ -245,9 +249,13 @@ pub(super) fn attach(
             let link = link.and_then(|id| program.take_link(id));
             link.map(|link| Box::new(link) as Link)
         }
-        Where::Egress => {
+        Where::Egress | Where::Ingress => {
+            let direction = match hook.at {
+                Where::Ingress => CgroupSkbAttachType::Ingress,
+                _ => CgroupSkbAttachType::Egress,
+            };
             let program = program::<CgroupSkb>(ebpf, name)?;
-            let link = program.attach(root, CgroupSkbAttachType::Egress, CgroupAttachMode::Single);
+            let link = program.attach(root, direction, CgroupAttachMode::Single);
             let link = link.and_then(|id| program.take_link(id));
             link.map(|link| Box::new(link) as Link)
         }

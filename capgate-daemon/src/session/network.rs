@@ -2,11 +2,12 @@
 
 use super::{Scene, Session, UNSEEN_SOCKET_FAMILY};
 use crate::{
-    event::{Inet, Socket, SocketOp, Top, Unix},
+    event::{Dns, Inet, Socket, SocketOp, Top, Unix},
+    loss,
     normalise::{self, Subject},
     resolve::Unresolved,
     seen::Op,
-    sockets::Destination,
+    sockets::{Destination, Known},
     told::What,
 };
 
@@ -16,7 +17,20 @@ const NO_ENTRY: i32 = -2;
 impl Session {
     /// An inet address was used.
     pub(super) fn inet(&mut self, scene: Scene<'_>, inet: &Inet) -> (Op, What) {
-        let result = self.sockets.inet(&*self.look, inet, &scene.moment);
+        let known = Known {
+            resolver: self.lookups.is_resolver(
+                inet.netns,
+                normalise::destination(inet.addr),
+                inet.port,
+            ),
+            named: self
+                .lookups
+                .name(inet.netns, normalise::destination(inet.addr), scene.task)
+                .cloned(),
+        };
+        let result = self
+            .sockets
+            .inet(&*self.look, inet, scene.task, &scene.moment, known);
         let destination = self.fit(result).flatten();
         let op = if inet.denied {
             Op::Denied
@@ -24,6 +38,16 @@ impl Session {
             inet.op.into()
         };
         (op, destination.map_or(What::Nothing, What::Destination))
+    }
+
+    /// A packet between the job and a resolver. `None` when it asks for nothing.
+    pub(super) fn dns(&mut self, scene: Scene<'_>, dns: Dns) -> Option<What> {
+        let result = self.lookups.packet(dns, scene.task, &scene.moment);
+        let taken = self.fit(result)?;
+        if taken.lost {
+            self.lose(loss::QUERIES);
+        }
+        taken.asked.map(What::Lookup)
     }
 
     /// A unix socket was connected or sent to.

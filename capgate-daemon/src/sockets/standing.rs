@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use capgate_common::pathform::Form;
+use capgate_common::{address::NetEntry, pathform::Form};
 use hashbrown::{HashMap, HashSet};
 
 use super::{Bound, Destination, Reached, Sockets, entry};
 use crate::{
     ambient,
+    dns::lookups::{self, Lookups, Source},
     look::Look,
     names::{NameId, Names},
     normalise::Transport,
@@ -36,6 +37,8 @@ pub struct Concluded {
     pub standing: Standing,
     /// How it came about.
     pub seen: Seen,
+    /// The address behind an entry by name.
+    pub address: Option<IpAddr>,
     /// A service behind it that starts processes for others, and to which a connection was made.
     pub delegate: Option<&'static str>,
 }
@@ -48,33 +51,56 @@ impl Sockets {
         names: &Names,
         look: &dyn Look,
         form: &dyn Fn(NameId) -> Option<Form>,
+        lookups: &Lookups,
     ) -> Vec<Concluded> {
         self.join_scopes();
         let mut local: HashMap<u64, HashSet<IpAddr>> = HashMap::new();
+        let mut is_own = |netns, transport, addr: IpAddr, port| {
+            let addresses = local
+                .entry(netns)
+                .or_insert_with(|| look.addresses(netns).into_iter().collect());
+            let is_local = addr.is_loopback() || addresses.contains(&addr);
+            self.is_own(netns, transport, addr, port, is_local)
+        };
+        let mut named = HashSet::new();
         let mut concluded = Vec::with_capacity(self.reached.len());
         for reached in &self.reached {
-            let Some(entry) = entry(reached, form) else {
+            let Some(mut entry) = entry(reached, form) else {
                 continue;
             };
+            let mut address = None;
             let standing = match &reached.destination {
                 &Destination::Port {
                     netns,
                     transport,
                     addr,
                     port,
+                    named: number,
                     ..
                 } => {
-                    let addresses = local
-                        .entry(netns)
-                        .or_insert_with(|| look.addresses(netns).into_iter().collect());
-                    let is_local = addr.is_loopback() || addresses.contains(&addr);
-                    if self.is_own(netns, transport, addr, port, is_local) {
+                    if is_own(netns, transport, addr, port) {
                         Standing::Own
                     } else if transport == Transport::Udp
                         && (port == 0 || !was_sent(reached.seen.ops))
                     {
                         Standing::Probe
                     } else {
+                        // What the job itself answers names nothing.
+                        let told = number.and_then(|number| self.names.get(number as usize));
+                        let told = told.filter(|told| {
+                            let Source { resolver, .. } = told.source;
+                            !is_own(netns, told.source.transport(), resolver, lookups::PORT)
+                        });
+                        if reached.resolver {
+                            entry = NetEntry::Resolver;
+                        } else if let Some(told) = told {
+                            entry = NetEntry::Name {
+                                name: told.name.clone(),
+                                port,
+                            };
+                            named.insert(&told.name);
+                            address = Some(addr);
+                        }
                         Standing::Entry
                     }
                 }
@@ -112,7 +138,30 @@ impl Sockets {
                 entry: entry.to_string(),
                 standing,
                 seen: reached.seen,
+                address,
                 delegate,
+            });
+        }
+        for (name, lookup) in lookups.all().filter(|(name, _)| !named.contains(name)) {
+            let mut sources = lookup.sources.iter();
+            let is_own = sources.all(|source| {
+                let netns = lookups.netns();
+                netns.is_some_and(|netns| {
+                    is_own(netns, source.transport(), source.resolver, lookups::PORT)
+                })
+            });
+            concluded.push(Concluded {
+                entry: NetEntry::Lookup(name.clone()).to_string(),
+                standing: if is_own {
+                    Standing::Own
+                } else if lookups.is_attempt(name) {
+                    Standing::Probe
+                } else {
+                    Standing::Entry
+                },
+                seen: lookup.seen,
+                address: None,
+                delegate: None,
             });
         }
         concluded
@@ -199,6 +248,7 @@ fn without_scope(destination: &Destination) -> Destination {
             transport,
             addr,
             port,
+            named,
             ..
         } => Destination::Port {
             netns,
@@ -206,6 +256,7 @@ fn without_scope(destination: &Destination) -> Destination {
             addr,
             scope: 0,
             port,
+            named,
         },
         ref other => other.clone(),
     }

@@ -268,6 +268,7 @@ fn job(seed: u64, from_root: bool, pace_ms: u64) -> (Disk, Disk, Vec<Event>) {
     let mut events = Vec::new();
     for _ in 0..dice.roll(30) {
         teller.pid = 10 + u32::try_from(dice.roll(3)).expect("small");
+        teller.tid = teller.pid;
         teller.ms += pace_ms;
         if let Some(fact) = after.act(&mut dice) {
             events.push(teller.event(fact));
