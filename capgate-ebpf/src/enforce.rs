@@ -270,6 +270,10 @@ pub fn permits(
     if !to.is_loopback() && !(netns == enforced.netns && to.is_under(slot, KIND_LOCAL, 0)) {
         return false;
     }
+    // Nobody can be asked who is bound by UDP-Lite.
+    if protocol == u16::from(IPPROTO_UDPLITE) {
+        return false;
+    }
     // Where nobody listens the kernel says so itself: a server of the job may come up there yet.
     to.is_free_for(slot, ctx, is_tcp, port)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use capgate_common::{
-    evidence::{Evidence, Item},
+    evidence::{Entry, Evidence},
     ledger::{Ledger, ProbeSet, digest},
 };
 
@@ -139,11 +139,13 @@ impl Expected<'_> {
         words.iter().map(|word| self.site.fill(word)).collect()
     }
 
-    /// A contract that a job with the right answer keeps, but for its escapes.
+    /// A contract that a job with the right answer keeps, but for its escapes and what is refused to it.
     fn contract(&self) -> String {
-        let writes = self.words(&self.row.right.writes);
+        let right = &self.row.right;
+        let writes = self.words(&right.writes);
         serde_json::json!({
-            "allow_net": self.words(&self.row.right.net),
+            "allow_net": self.words(right.allowed.as_ref().unwrap_or(&right.net)),
+            "enforce": right.allowed.is_some(),
             "cpu_budget": 60,
             "writes": digest(&writes),
             "write_paths": writes,
@@ -211,9 +213,8 @@ impl Expected<'_> {
         for (list, entry) in &right.evidence {
             let entry = self.site.fill(entry);
             let items = items(&outcome.evidence, *list);
-            if !is_part && !items.iter().any(|item| item.entry == entry) {
-                let there: Vec<_> = items.iter().map(|item| &item.entry).collect();
-                differences.push(format!("evidence {list:?}: no {entry}: {there:?}"));
+            if !is_part && !items.contains(&entry.as_str()) {
+                differences.push(format!("evidence {list:?}: no {entry}: {items:?}"));
             }
         }
         differences
@@ -224,12 +225,19 @@ fn is_tracepoint(ledger: &Ledger) -> bool {
     ledger.recording.coverage.probe_set == ProbeSet::Tracepoint
 }
 
-fn items(evidence: &Evidence, list: List) -> &[Item] {
-    match list {
+/// The entries of a list.
+fn items(evidence: &Evidence, list: List) -> Vec<&str> {
+    let items = match list {
         List::Transient => &evidence.transient,
         List::Own => &evidence.own,
         List::Probes => &evidence.probes,
         List::Metadata => &evidence.metadata,
         List::Inherited => &evidence.inherited,
-    }
+        List::Denied => {
+            let denied = |entry: &&Entry| entry.ops.iter().any(|op| op == "denied");
+            let entries = evidence.entries.iter().filter(denied);
+            return entries.map(|entry| entry.entry.as_str()).collect();
+        }
+    };
+    items.iter().map(|item| item.entry.as_str()).collect()
 }

@@ -44,6 +44,8 @@ pub(crate) struct Right {
     pub(crate) code: i32,
     /// The job is judged by a contract that allows what it connects to and writes.
     pub(crate) gated: bool,
+    /// The contract allows these connections and no others, and the kernel enforces it.
+    pub(crate) allowed: Option<BTreeSet<String>>,
 }
 
 /// A list of the evidence.
@@ -54,6 +56,8 @@ pub(crate) enum List {
     Probes,
     Metadata,
     Inherited,
+    /// Members of the column `net` that the kernel refused.
+    Denied,
 }
 
 /// What the `tracepoint` set makes of a row.
@@ -113,6 +117,7 @@ impl Row {
                 incomplete: BTreeSet::new(),
                 code: 0,
                 gated: false,
+                allowed: None,
             },
             tracepoint: Tracepoint::Right,
         }
@@ -208,6 +213,19 @@ impl Row {
         self.right.gated = true;
         self.right.code = 120;
         self
+    }
+
+    /// The kernel refuses connections that these patterns do not allow. The job keeps its contract, but for what [`Row::refused`] says.
+    pub(crate) fn enforced(mut self, patterns: &str) -> Self {
+        self.right.allowed = Some(words(patterns));
+        self.right.gated = true;
+        self
+    }
+
+    /// All of the column, refused every time.
+    pub(crate) fn refused(mut self, entries: &str) -> Self {
+        self.right.code = 120;
+        self.net(entries).evidence(List::Denied, entries)
     }
 
     /// Members of a list of the evidence.

@@ -2,6 +2,7 @@
 
 use crate::row::Row;
 
+mod enforcement;
 mod escapes;
 mod execs;
 mod filesystems;
@@ -28,5 +29,6 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Row>)> {
         ("execs", execs::rows()),
         ("escapes", escapes::rows()),
         ("network", network::rows()),
+        ("enforcement", enforcement::rows()),
     ]
 }

@@ -1,4 +1,5 @@
-/* uring OPERATION [polled]: does one thing by io_uring, with raw system calls; polled: submitted by the kernel's own thread. */
+/* uring OPERATION [polled]: does one thing by io_uring, with raw system calls; polled: submitted by the kernel's own thread.
+   refused-connect and refused-sendmsg go to 127.77.0.2:5432, which an enforced job may not reach. */
 #include "common.h"
 #include <arpa/inet.h>
 #include <linux/io_uring.h>
@@ -62,8 +63,14 @@ int main(int argc, char **argv)
 	struct iovec data = { .iov_base = "x", .iov_len = 1 };
 	struct msghdr message = { .msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &data, .msg_iovlen = 1 };
 	int result, expected = 0;
+	bool refused = strncmp(operation, "refused-", 8) == 0;
 
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (refused) {
+		operation += 8;
+		inet_pton(AF_INET, "127.77.0.2", &to.sin_addr);
+		to.sin_port = htons(5432);
+	}
 	set_up(argc > 2);
 	if (strcmp(operation, "open") == 0) {
 		entry.opcode = IORING_OP_OPENAT2;
@@ -115,6 +122,8 @@ int main(int argc, char **argv)
 	} else {
 		return 2;
 	}
+	if (refused)
+		expected = -EPERM;
 	if (result != expected) {
 		errno = result < 0 ? -result : EIO;
 		fail(operation);
