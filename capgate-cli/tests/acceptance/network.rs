@@ -35,7 +35,7 @@ impl Namespace {
     }
 }
 
-/// Jobs run on the near side. The far side has every address of [`FAR`].
+/// Jobs run on the near side. The far side has every address of [`FAR`] and [`FAR_V6`].
 pub(crate) struct Network {
     near: Namespace,
     far: Namespace,
@@ -43,6 +43,7 @@ pub(crate) struct Network {
 
 /// What is on the far side.
 const FAR: &str = "10.77.0.0/16";
+const FAR_V6: &str = "2001:db8:77::/64";
 
 impl Network {
     pub(crate) fn new() -> Self {
@@ -67,11 +68,15 @@ impl Network {
             ip("addr add 10.76.0.1/24 dev near");
             ip("link set near up");
             ip(&format!("route add {FAR} via 10.76.0.2"));
+            ip("addr add 2001:db8:76::1/64 dev near nodad");
+            ip(&format!("route add {FAR_V6} via 2001:db8:76::2"));
         });
         far.within(|| {
             ip("addr add 10.76.0.2/24 dev far");
             ip("link set far up");
             ip(&format!("route add local {FAR} dev lo"));
+            ip("addr add 2001:db8:76::2/64 dev far nodad");
+            ip(&format!("route add local {FAR_V6} dev lo"));
         });
         Self { near, far }
     }
