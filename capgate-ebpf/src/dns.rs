@@ -17,6 +17,8 @@ use capgate_common::{
 
 use crate::{
     emit,
+    enforce::Destination,
+    forward,
     kernel::{self, Address, Sock, offset},
     net::{IPPROTO_TCP, IPPROTO_UDP, SOCK_RAW, put},
     record::{exchange, opaque},
@@ -96,17 +98,26 @@ fn look(ctx: &SkBuffContext, op: u16) -> Option<()> {
         remote = peer;
         port = PORT;
     }
-    if port != PORT {
-        return None;
-    }
-    let slot = scope::packet(ctx)?.index;
+    let family = if is_v4 { AF_INET } else { AF_INET6 };
+    let slot = if port == PORT {
+        scope::packet(ctx)?.index
+    } else {
+        let at = Destination::new(family, &remote, 0);
+        if !at.is_loopback() || !forward::in_use() {
+            return None;
+        }
+        let slot = scope::packet(ctx)?.index;
+        // As far as the job knows it talks to its resolver.
+        remote = forward::as_of(family, &forward::stands_for(slot, &at, port)?);
+        slot
+    };
     let mut record = DnsRecord {
         header: Header {
             kind: KIND_DNS,
             ..Header::default()
         },
         local_port,
-        family: if is_v4 { AF_INET } else { AF_INET6 },
+        family,
         op,
         local,
         remote,

@@ -2,7 +2,7 @@
 //! To the job it looks as if it talked to its resolver.
 
 use aya_ebpf::{
-    btf_maps::{HashMap, LruHashMap},
+    btf_maps::{Array, HashMap, LruHashMap},
     helpers::bpf_ktime_get_boot_ns,
     macros::btf_map,
     programs::SockAddrContext,
@@ -23,6 +23,10 @@ static FORWARDS: HashMap<Resolver, u32, { MAX_FORWARDS as usize }> = HashMap::ne
 /// The same the other way round.
 #[btf_map]
 static STAND_INS: HashMap<StandIn, [u8; 16], { MAX_FORWARDS as usize }> = HashMap::new();
+
+/// How many of these there are. Packets ask for it first.
+#[btf_map]
+static STANDING: Array<u32, 1> = Array::new();
 
 /// Who asked: the daemon answers nobody else.
 #[btf_map]
@@ -72,6 +76,12 @@ pub fn show(ctx: &SockAddrContext, family: u16) {
     if let Some(resolver) = stands_for(slot, &from, port) {
         replace(ctx, family, &resolver, DOMAIN);
     }
+}
+
+/// Whether the daemon stands in for any resolver.
+#[inline(always)]
+pub fn in_use() -> bool {
+    STANDING.get(0).is_some_and(|count| *count != 0)
 }
 
 /// The resolver that the daemon stands in for, in the form of [`Resolver`]; `None` for another address.

@@ -80,6 +80,8 @@ pub(super) struct Wall {
     stand_ins: HashMap<MapData, StandInValue, [u8; 16]>,
     /// What these two hold.
     standing: Vec<(Resolver, StandIn)>,
+    /// How many they are.
+    count: Array<MapData, u32>,
     askers: HashMap<MapData, AskerValue, u64>,
 }
 
@@ -126,6 +128,7 @@ impl Wall {
             forwards: take(ebpf, "FORWARDS")?,
             stand_ins: take(ebpf, "STAND_INS")?,
             standing: Vec::new(),
+            count: take(ebpf, "STANDING")?,
             askers: take(ebpf, "ASKERS")?,
         })
     }
@@ -175,7 +178,15 @@ impl Wall {
             .map_err(map_error(WHAT))?;
         self.stand_ins
             .insert(StandInValue(stand_in), resolver.addr, 0)
-            .map_err(map_error(WHAT))
+            .map_err(map_error(WHAT))?;
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), ProbesError> {
+        let count = u32::try_from(self.standing.len()).unwrap_or(u32::MAX);
+        self.count
+            .set(0, count, 0)
+            .map_err(map_error("say whether the daemon stands in for a resolver"))
     }
 
     /// When a socket of the job in a slot last sent something to a stand-in, in nanoseconds since boot; `None` when it did not.
@@ -223,6 +234,7 @@ impl Wall {
             forgotten(self.forwards.remove(&ResolverValue(resolver)))?;
             forgotten(self.stand_ins.remove(&StandInValue(stand_in)))?;
         }
+        self.count()?;
         let own = slot(index)?;
         let (gone, kept) = std::mem::take(&mut self.known)
             .into_iter()
