@@ -40,7 +40,7 @@ pub(crate) const CAPABILITIES: [Capability; 6] = [
     Capability {
         name: "npm",
         meaning: "npm runs",
-        tests: 1,
+        tests: 2,
     },
     Capability {
         name: "pypi",
