@@ -447,7 +447,7 @@ pub struct JobCgroup {
     in_own_subtree: bool,
 }
 
-/// A process that was in a job's cgroup when it should have been empty.
+/// A process that is worth a word: in a job's cgroup when it should have been empty, or outside and at work for the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Process id.
@@ -456,6 +456,18 @@ pub struct Member {
     pub exe: Option<PathBuf>,
     /// Arguments, cut after a few thousand bytes.
     pub argv: Vec<Vec<u8>>,
+}
+
+impl Member {
+    /// The process that has this id now.
+    #[must_use]
+    pub fn of(pid: i32) -> Self {
+        Self {
+            pid,
+            exe: proc::exe(pid),
+            argv: proc::argv(pid),
+        }
+    }
 }
 
 impl JobCgroup {
@@ -606,11 +618,7 @@ impl JobCgroup {
     /// # Errors
     /// When it cannot be listed.
     pub fn members(&self) -> Result<Vec<Member>, CgroupError> {
-        let members = self.pids()?.into_iter().map(|pid| Member {
-            pid,
-            exe: proc::exe(pid),
-            argv: proc::argv(pid),
-        });
+        let members = self.pids()?.into_iter().map(Member::of);
         // One that ended meanwhile has nothing left to say.
         Ok(members
             .filter(|member| member.exe.is_some() || !member.argv.is_empty())

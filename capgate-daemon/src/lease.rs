@@ -109,6 +109,7 @@ impl Lease {
         })?;
         skips.seal(declaration, &mut recorded.recording.suite);
         recorded.evidence.skips = skips.evidence();
+        notes.append(&mut recorded.notes);
         let outcome = outcome(job, ending, &mut notes);
         let addresses = recorded.evidence.addresses();
         let case = Case {

@@ -1,5 +1,5 @@
-//! What is said about processes that outlived the command: programs that are known to stay behind are named with the way to
-//! turn that off.
+//! What is said about processes that outlived the command, or that worked for it from outside: programs that are known to stay behind are
+//! named with the way to turn that off.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const NAMED: usize = 5;
 
 /// A program that leaves a server behind, and what keeps it from that. The first word is looked for in the names of the program
 /// and of its script; the second, when there is one, in its arguments.
-const STAY_BEHIND: [(&str, &str, &str); 14] = [
+const STAY_BEHIND: [(&str, &str, &str); 16] = [
     ("java", "GradleDaemon", "run Gradle with --no-daemon"),
     (
         "java",
@@ -20,6 +20,8 @@ const STAY_BEHIND: [(&str, &str, &str); 14] = [
     ("java", "A-server.jar", "run Bazel with --batch"),
     ("bazel", "", "run Bazel with --batch"),
     ("sccache", "", "end with sccache --stop-server"),
+    ("dmypy", "", "run mypy instead of dmypy"),
+    ("mypy.dmypy", "", "run mypy instead of dmypy"),
     ("buck2", "", "end with buck2 kill"),
     ("watchman", "", "end with watchman shutdown-server"),
     ("pantsd", "", "run Pants with --no-pantsd"),
@@ -66,6 +68,23 @@ pub fn note(members: &[Member]) -> Option<String> {
     ))
 }
 
+/// Whether a process is a program that is known to stay behind.
+#[must_use]
+pub fn is_known(member: &Member) -> bool {
+    hint(member).is_some()
+}
+
+/// A note about a process outside that worked for the job at `place`; `None` when it is no program that is known to.
+#[must_use]
+pub fn outside(member: &Member, place: &str) -> Option<String> {
+    let hint = hint(member)?;
+    Some(format!(
+        "the job used {} (pid {}) at {place}, which ran before it, and what that did for it was not recorded: {hint}",
+        name(member),
+        member.pid
+    ))
+}
+
 /// The last part of a path, as text.
 fn base(path: &Path) -> String {
     path.file_name()
@@ -90,13 +109,11 @@ fn hint(member: &Member) -> Option<&'static str> {
         .iter()
         .map(|argument| String::from_utf8_lossy(argument).into_owned())
         .collect();
-    // Of a script, the interpreter is the program and the script the first or second argument.
+    // Of a script, the interpreter is the program and the script the first or second argument; of a module, the one after `-m`.
+    let module = usize::from(argv.get(1).is_some_and(|argument| argument == "-m"));
+    let scripts = argv.iter().take(2 + module);
     let names: Vec<String> = std::iter::once(name(member))
-        .chain(
-            argv.iter()
-                .take(2)
-                .map(|argument| base(Path::new(argument))),
-        )
+        .chain(scripts.map(|argument| base(Path::new(argument))))
         .collect();
     STAY_BEHIND
         .iter()
@@ -154,6 +171,44 @@ mod tests {
                  run Gradle with --no-daemon, run Pants with --no-pantsd",
             ),
         );
+    }
+
+    #[test]
+    fn who_worked_for_the_job_from_outside_is_named_with_what_turns_it_off() {
+        let check = |exe, argv: &[&str], expect: Option<&str>| {
+            let note = outside(&member(7, exe, argv), "port 4226");
+            assert_eq!(
+                note.as_deref().and_then(|note| note.rsplit(": ").next()),
+                expect,
+                "{argv:?}"
+            );
+        };
+        check(
+            "/opt/sccache",
+            &["sccache"],
+            Some("end with sccache --stop-server"),
+        );
+        let dmypy = Some("run mypy instead of dmypy");
+        let python = "/usr/bin/python3.11";
+        check(python, &["python3", "/usr/bin/dmypy", "daemon"], dmypy);
+        check(python, &["python3", "-m", "mypy.dmypy", "daemon"], dmypy);
+        check(
+            "/usr/lib/jvm/bin/java",
+            &[
+                "java",
+                "-cp",
+                "x",
+                "org.gradle.launcher.daemon.bootstrap.GradleDaemon",
+            ],
+            Some("run Gradle with --no-daemon"),
+        );
+        check(
+            "/usr/bin/java",
+            &["bazel(work)", "-jar", "/home/u/.cache/A-server.jar"],
+            Some("run Bazel with --batch"),
+        );
+        check("/usr/bin/postgres", &["postgres", "-D", "sccache.d"], None);
+        check("", &[], None);
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub mod refusal;
 pub mod resolve;
 pub mod seen;
 pub mod server;
+pub mod servers;
 pub mod session;
 pub mod skips;
 pub mod sockets;

@@ -5,7 +5,7 @@
 //! are not followed: the caller does that, one at a time.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     ffi::OsStr,
     fs,
     io::Read as _,
@@ -25,7 +25,7 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::{mounts::newest, netns};
+use crate::{cgroup::Member, mounts::newest, netns, proc};
 
 /// Longest path given to one call: `PATH_MAX` (limits.h) less the closing NUL.
 const LONGEST: usize = 4095;
@@ -83,6 +83,12 @@ pub trait Look: Send {
 
     /// Whether `target`, as the process `caller` names it, is outside the job; `None` when that cannot be told.
     fn is_outside(&self, caller: u32, target: u32) -> Option<bool>;
+
+    /// What a process, by its id in the initial pid namespace, is now.
+    fn process(&self, pid: u32) -> Option<Member>;
+
+    /// The processes that listen on TCP ports of the network namespace with this cookie, as far as they can be told.
+    fn listeners(&self, netns: u64, ports: &BTreeSet<u16>) -> Vec<(u16, Member)>;
 }
 
 /// A descriptor that cannot anchor a job.
@@ -311,6 +317,18 @@ impl Look for JobRoot {
             return None;
         }
         Some(if_indextoname(index).ok()?.into_bytes())
+    }
+
+    fn process(&self, pid: u32) -> Option<Member> {
+        Some(Member::of(i32::try_from(pid).ok()?))
+    }
+
+    fn listeners(&self, netns: u64, ports: &BTreeSet<u16>) -> Vec<(u16, Member)> {
+        if self.netns != Some(netns) {
+            return Vec::new();
+        }
+        let found = proc::listeners(ports).into_iter();
+        found.map(|(port, pid)| (port, Member::of(pid))).collect()
     }
 
     fn is_outside(&self, caller: u32, target: u32) -> Option<bool> {

@@ -2,6 +2,7 @@
 //! that must know that it is still the same process holds a pidfd and looks at that afterwards.
 
 use std::{
+    collections::{BTreeSet, HashMap},
     ffi::OsString,
     fs, io,
     os::unix::ffi::OsStringExt,
@@ -136,6 +137,63 @@ pub fn environ(pid: i32) -> io::Result<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ"))
 }
 
+/// The processes that listen on some TCP ports of this process' network namespace, as far as they can be told.
+#[must_use]
+pub fn listeners(ports: &BTreeSet<u16>) -> Vec<(u16, i32)> {
+    let mut inodes = HashMap::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        // Without IPv6 there is no such table.
+        let text = fs::read_to_string(table).unwrap_or_default();
+        let found = text.lines().filter_map(listening);
+        inodes.extend(
+            found
+                .filter(|(port, _)| ports.contains(port))
+                .map(|(port, inode)| (inode, port)),
+        );
+    }
+    let mut found = Vec::new();
+    if inodes.is_empty() {
+        return found;
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // One that ended meanwhile listens no more.
+        let descriptors = fs::read_dir(process.path().join("fd"));
+        for descriptor in descriptors.into_iter().flatten().flatten() {
+            let port = fs::read_link(descriptor.path()).ok().and_then(|target| {
+                let inode = target
+                    .to_str()?
+                    .strip_prefix("socket:[")?
+                    .strip_suffix(']')?;
+                inodes.get(&inode.parse().ok()?)
+            });
+            found.extend(port.map(|&port| (port, pid)));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Port and inode of a listening socket, from its line in `/proc/net/tcp` (proc_net_tcp(5)).
+fn listening(line: &str) -> Option<(u16, u64)> {
+    /// `TCP_LISTEN` (include/net/tcp_states.h).
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_ascii_whitespace();
+    let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+    // The address of the other end is between the socket's own and its state.
+    (fields.nth(1)? == LISTEN).then_some(())?;
+    let inode = fields.nth(5)?.parse().ok()?;
+    Some((u16::from_str_radix(port, 16).ok()?, inode))
+}
+
 /// A descriptor that a process could write through, now and after it executed a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritableFd {
@@ -199,6 +257,28 @@ pub fn pid_of_pidfd(fd: i32) -> io::Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_listener_is_read_from_its_line() {
+        let listens = "   0: 0100007F:1082 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000000000000000 100 0 0 10 0";
+        assert_eq!(listening(listens), Some((4226, 4711)));
+        let connected = listens.replace(" 0A ", " 01 ");
+        assert_eq!(listening(&connected), None);
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+        assert_eq!(listening(head), None);
+        let six = "   0: 00000000000000000000000001000000:1082 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1 0000000000000000 100 0 0 10 0";
+        assert_eq!(listening(six), Some((4226, 7)));
+    }
+
+    #[test]
+    fn the_process_behind_a_port_is_found() -> io::Result<()> {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let port = socket.local_addr()?.port();
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        assert!(listeners(&[port].into()).contains(&(port, own)));
+        assert_eq!(listeners(&BTreeSet::new()), []);
+        Ok(())
+    }
 
     #[test]
     fn a_program_name_with_parentheses_does_not_shift_the_start_time() {

@@ -79,6 +79,8 @@ pub struct Recorded {
     pub rules: Option<Arc<Rules>>,
     /// Names that the contract's patterns covered.
     pub ignored: BTreeSet<String>,
+    /// Remarks that decide nothing, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// What a recorder is and does now.

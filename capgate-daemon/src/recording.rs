@@ -516,6 +516,7 @@ impl Recording for ProbeRecording {
             evidence: record.evidence,
             rules: self.rules.take(),
             ignored: record.ignored,
+            notes: record.notes,
         })
     }
 }

@@ -32,6 +32,7 @@ use crate::{
     process::{Image, ImageId, Processes, Program},
     resolve::{Places, Resolver, Unresolved},
     seen::{Moment, Op, Seen},
+    servers::Servers,
     sockets::{OwnSocket, Sockets},
     told::{Backlog, Told, What},
     touch::Touch,
@@ -140,6 +141,8 @@ pub struct Record {
     pub evidence: Evidence,
     /// The names that the contract's `ignore_writes` and `scratch` covered.
     pub ignored: BTreeSet<String>,
+    /// Remarks that decide nothing, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// The contract's file in the work tree.
@@ -176,6 +179,7 @@ pub struct Session {
     processes: Processes,
     writes: Writes,
     sockets: Sockets,
+    servers: Servers,
     lookups: Lookups,
     execs: HashMap<Program, Seen>,
     metadata: HashMap<NameId, Seen>,
@@ -274,6 +278,7 @@ impl Session {
             attempts: Attempts::default(),
             processes,
             writes: Writes::new(limits.names),
+            servers: Servers::default(),
             sockets: Sockets::new(limits.names, socket),
             lookups: Lookups::new(configured, netns, limits.names / NAMES_PER_LOOKUP),
             execs: HashMap::new(),
@@ -508,6 +513,8 @@ impl Session {
         columns.writes(&concluded);
         columns.execs(&self.execs);
         columns.metadata(&self.metadata);
+        self.servers
+            .connected(&*self.look, &self.sockets.local_ports());
         let form = |name| self.forms.form(&self.ground.names.bytes(name), &|_| false);
         columns.net(
             self.sockets
@@ -524,6 +531,7 @@ impl Session {
                 ..evidence
             },
             ignored,
+            notes: self.servers.notes(),
         }
     }
 

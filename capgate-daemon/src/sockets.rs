@@ -3,7 +3,7 @@
 //! Everything is decided at the end, since a listener may come up after the first try to reach it, and a datagram may follow
 //! its connect later.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use capgate_common::{
     address::{Host, NetEntry},
@@ -405,6 +405,26 @@ impl Sockets {
         moment: &Moment,
     ) -> Result<DestinationId, Full> {
         self.reach(destination, op, moment)
+    }
+
+    /// The TCP ports of loopback addresses that the job connected to, by network namespace.
+    #[must_use]
+    pub fn local_ports(&self) -> HashMap<u64, BTreeSet<u16>> {
+        let mut ports: HashMap<u64, BTreeSet<u16>> = HashMap::new();
+        for reached in &self.reached {
+            if let Destination::Port {
+                netns,
+                transport: Transport::Tcp,
+                addr,
+                port,
+                ..
+            } = reached.destination
+                && addr.is_loopback()
+            {
+                ports.entry(netns).or_default().insert(port);
+            }
+        }
+        ports
     }
 
     /// The text of a destination's entry. `form` writes paths.

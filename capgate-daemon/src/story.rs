@@ -16,6 +16,7 @@ use capgate_common::{
 };
 
 use crate::{
+    cgroup::Member,
     dns::{configured::Configured, craft},
     event::{
         Dns, Event, Exec, Fact, File, FileId, Flow, Inet, InetOp, KernelPath, Membership, Name,
@@ -29,6 +30,8 @@ use crate::{
 
 /// The network namespace of stories, and of the machine that they run on.
 pub(crate) const NETNS: u64 = 1;
+/// A process outside that runs sccache.
+pub(crate) const SERVER: u32 = 4226;
 /// The mount namespace of stories.
 pub(crate) const MNT_NS: u32 = 4_026_531_841;
 /// When a story begins, nanoseconds since boot.
@@ -128,6 +131,22 @@ impl Look for Machine {
 
     fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>> {
         (netns == NETNS && index == 2).then(|| b"eth0".to_vec())
+    }
+
+    fn process(&self, pid: u32) -> Option<Member> {
+        (pid == SERVER).then(|| Member {
+            pid: 9,
+            exe: Some("/usr/bin/sccache".into()),
+            argv: vec![b"sccache".to_vec()],
+        })
+    }
+
+    fn listeners(&self, netns: u64, ports: &BTreeSet<u16>) -> Vec<(u16, Member)> {
+        let here = netns == NETNS && ports.contains(&4226);
+        here.then(|| Some((4226, self.process(SERVER)?)))
+            .flatten()
+            .into_iter()
+            .collect()
     }
 
     fn is_outside(&self, _: u32, target: u32) -> Option<bool> {
@@ -321,7 +340,9 @@ impl Teller {
                 Some(Fact::Unix(Unix {
                     connect,
                     ret,
-                    peer_pid: 0,
+                    peer_pid: words
+                        .get(3)
+                        .map_or(0, |pid| pid.parse().expect("a process")),
                     peer: None,
                     name,
                     sock_type: 1,

@@ -366,7 +366,8 @@ fn try_unix_peer<O: Owner>(
         None
     };
     let (resolved, peer_pid) = match found {
-        Some(peer) => bound_path(&mut draft, peer),
+        // The peer of a stream was made by the kernel on the caller's behalf; the caller's own socket has who listened.
+        Some(peer) => bound_path(&mut draft, peer, sock.0),
         None => (Walked::default(), 0),
     };
     let start = address.read::<u8>(2).unwrap_or(0);
@@ -395,16 +396,20 @@ fn try_unix_peer<O: Owner>(
     Some(())
 }
 
-/// Appends the path that a unix socket is bound to; and which process made the socket, 0 when unknown.
+/// Appends the path that a unix socket is bound to; and the process behind the peer of `knows`, 0 when unknown.
 #[inline(always)]
-fn bound_path<O: Owner, T>(draft: &mut Draft<O, T>, sock: Address) -> (Walked, u32) {
+fn bound_path<O: Owner, T>(
+    draft: &mut Draft<O, T>,
+    sock: Address,
+    knows: Address,
+) -> (Walked, u32) {
     let path = sock.at(offset!(unix_sock_path));
     let resolved = if path.follow(offset!(path_dentry)).is_some() {
         draft.walk(path)
     } else {
         Walked::default()
     };
-    let pid = sock
+    let pid = knows
         .follow(offset!(sock_sk_peer_pid))
         .and_then(|pid| pid.read(offset!(pid_numbers) + offset!(upid_nr)))
         .unwrap_or(0);
@@ -471,7 +476,7 @@ pub fn unix_sending<O: Owner>(from: Address, to: Address) {
 #[inline(always)]
 fn try_unix_sending<O: Owner>(slot: u32, from: Sock, to: Address) -> Option<()> {
     let mut draft = Draft::<O, UnixRecord>::new(slot)?;
-    let (peer, peer_pid) = bound_path(&mut draft, to);
+    let (peer, peer_pid) = bound_path(&mut draft, to, to);
     // A socket without a path can have an abstract name, or none when it is half of a pair.
     let len = if peer.flags == 0 && peer.len == 0 {
         unix_address(&mut draft, to)?

@@ -27,6 +27,7 @@ mod network;
 mod programs;
 mod project;
 mod resolver;
+mod servers;
 mod service;
 mod stream;
 mod users;

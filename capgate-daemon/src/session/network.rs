@@ -98,10 +98,16 @@ impl Session {
             ..
         } = self;
         let result = sockets.unix_path(&ground.names, &**look, name, op, unix.ret, &scene.moment);
-        (
-            op,
-            self.fit(result).map_or(What::Nothing, What::Destination),
-        )
+        let destination = self.fit(result);
+        if let Some(id) = destination
+            && unix.peer_pid != 0
+            && !self.processes.is_member(unix.peer_pid)
+            && let Some(server) = self.servers.answered(&*self.look, unix.peer_pid)
+        {
+            let entry = self.sockets.entry(id, &|name| self.form(name));
+            self.servers.reached(&server, &entry);
+        }
+        (op, destination.map_or(What::Nothing, What::Destination))
     }
 
     /// A socket of another family, or a raw one, was made or used.

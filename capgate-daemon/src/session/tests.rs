@@ -560,6 +560,48 @@ impl crate::look::Look for Slow {
     fn is_outside(&self, _: u32, _: u32) -> Option<bool> {
         None
     }
+    fn process(&self, _: u32) -> Option<crate::cgroup::Member> {
+        None
+    }
+    fn listeners(
+        &self,
+        _: u64,
+        _: &std::collections::BTreeSet<u16>,
+    ) -> Vec<(u16, crate::cgroup::Member)> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_build_server_outside_is_told_of_and_the_jobs_own_is_not() {
+    let notes = |story: &str| {
+        let events = Teller::new().tell(story);
+        record(view(), Machine::new("/tmp/s /tmp/t"), events).notes
+    };
+    let told = |place: &str| {
+        format!(
+            "the job used sccache (pid 9) at {place}, which ran before it, and what that did for it was not recorded: end with sccache --stop-server"
+        )
+    };
+    let server = crate::story::SERVER;
+    assert_eq!(
+        notes(&format!(
+            "exec /bin/sh; unix /tmp/s 0 {server}; unix /tmp/s 0 {server}"
+        )),
+        [told("`unix:/tmp/s`")]
+    );
+    assert_eq!(
+        notes("exec /bin/sh; tcp 127.0.0.1:4226; tcp 127.0.0.1:80"),
+        [told("port 4226")]
+    );
+    // Another program, a member of the job, and a port of another host.
+    for story in [
+        "exec /bin/sh; unix /tmp/t 0 77",
+        &format!("exec /bin/sh; fork {server}; unix /tmp/s 0 {server}"),
+        "exec /bin/sh; tcp 192.0.2.1:4226",
+    ] {
+        assert_eq!(notes(story), [""; 0], "{story}");
+    }
 }
 
 #[test]
