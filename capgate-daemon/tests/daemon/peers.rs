@@ -1,7 +1,7 @@
 //! Who is served, and as whom.
 
 use capgate_common::protocol::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::{ALICE, BOB, Daemon, Talker, contract, enter, exited, show, start, stop};
 
@@ -62,10 +62,25 @@ fn what_runs_inside_a_job_gets_no_service() {
     inside.connect("enter");
     let entered = inside.ask("enter", &enter(&job.token));
     assert!(matches!(entered, Response::Entered), "{entered:?}");
-    let said = inside.connect("after");
-    assert!(said.contains("inside a job"), "{said}");
     let refusal = inside.refused("before", &json!({"request": "ps"}));
     assert!(refusal.contains("inside a job"), "{refusal}");
+    for (number, request) in [
+        json!({"request": "ps"}),
+        json!({"request": "status"}),
+        show(&job.job),
+        stop(&job.job),
+        start(None),
+        json!({"request": "finish", "outcome": exited(0)}),
+        enter(&job.token),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let name = format!("after{number}");
+        inside.connect(&name);
+        let refusal = inside.refused(&name, request);
+        assert!(refusal.contains("inside a job"), "{refusal}");
+    }
     // Not from a cgroup that the job makes for itself either, nor by root.
     let cgroup = inside.tell("cgroup");
     assert!(
@@ -76,13 +91,74 @@ fn what_runs_inside_a_job_gets_no_service() {
     std::fs::create_dir(directory.join("nested")).unwrap();
     let mut root = Talker::new(&daemon)
         .in_cgroup(&directory.join("nested"))
-        .start();
-    let said = root.connect("c");
-    assert!(said.contains("inside a job"), "{said}");
+        .start()
+        .connected("c");
+    let refusal = root.refused("c", &stop(&job.job));
+    assert!(refusal.contains("inside a job"), "{refusal}");
     drop(root);
     drop(inside);
     client.finish("lease", &exited(0));
     assert!(!directory.exists(), "the job's own cgroups go along");
+}
+
+/// A contract with a capability.
+fn with_docker() -> String {
+    let contract = contract(30);
+    contract.replacen(
+        '{',
+        r#"{"capabilities": {"docker": "a docker daemon"}, "#,
+        1,
+    )
+}
+
+fn needs(name: &str, unit: &str) -> Value {
+    json!({"request": "capability", "name": name, "unit": unit})
+}
+
+#[test]
+fn a_job_asks_about_its_own_capabilities_alone() {
+    let daemon = Daemon::start("absent = [\"docker\"]\n");
+    let mut alice = daemon.client(ALICE).connected("lease");
+    let job = alice.start_job("lease", Some(&with_docker()));
+    let mut bob = daemon.client(BOB).connected("lease");
+    let other = bob.start_job("lease", Some(&with_docker()));
+    let mut inside = daemon.client(ALICE).connected("enter");
+    let entered = inside.ask("enter", &enter(&job.token));
+    assert!(matches!(entered, Response::Entered), "{entered:?}");
+    for (name, unit, expect) in [
+        ("podman", "test_a", "no capability is called `podman`"),
+        ("docker", "", "a unit's name has"),
+        ("docker", "two\nlines", "a unit's name has"),
+    ] {
+        inside.connect("c");
+        let refusal = inside.refused("c", &needs(name, unit));
+        assert!(refusal.contains(expect), "{refusal}");
+    }
+    // One question on a connection.
+    inside.connect("c");
+    let answer = inside.ask("c", &needs("docker", "test_a"));
+    assert!(
+        matches!(&answer, Response::Capability { meaning, absent: true } if meaning == "a docker daemon"),
+        "{answer:?}"
+    );
+    assert_eq!(inside.tell("receive c"), "closed");
+    // By its cgroup and not by its user: root inside the job is a part of it.
+    let directory = crate::harness::job_cgroup(&job.job).unwrap();
+    let mut root = Talker::new(&daemon).in_cgroup(&directory).start();
+    root.connect("c");
+    let answer = root.ask("c", &needs("docker", "test_b"));
+    assert!(matches!(answer, Response::Capability { .. }), "{answer:?}");
+    drop(root);
+    // Outside there is nothing to ask about.
+    let mut outside = daemon.root().connected("c");
+    let refusal = outside.refused("c", &needs("docker", "test_c"));
+    assert!(refusal.contains("only a process inside a job"), "{refusal}");
+    drop(inside);
+    let suite = alice.finish("lease", &exited(0)).ledger.recording.suite;
+    assert!(suite.skips["docker"].iter().eq(["test_a", "test_b"]));
+    daemon.client(BOB).enter_and_run(&other, "true").wait();
+    let suite = bob.finish("lease", &exited(0)).ledger.recording.suite;
+    assert!(suite.skips.is_empty() && suite.absent.is_some());
 }
 
 #[test]
