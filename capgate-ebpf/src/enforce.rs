@@ -200,6 +200,7 @@ impl Destination {
             len = size_of::<bpf_sock_tuple__bindgen_ty_1__bindgen_ty_1>();
         }
         let (context, tuple, len) = (ctx.as_ptr(), &raw mut tuple, len as u32);
+        let group = offset!(sock_sk_cgrp_data_cgroup);
         // SAFETY: the context is the program's own, the tuple lives through the call, and the socket is released below.
         unsafe {
             let sock: *mut bpf_sock = if is_tcp {
@@ -213,7 +214,7 @@ impl Destination {
             // The verifier allows no arithmetic on this pointer: read back from the stack it is a plain number.
             let holder = bpf_probe_read_kernel(&raw const sock)
                 .ok()
-                .and_then(|sock| Address(sock as u64).follow(offset!(sock_sk_cgrp_data_cgroup)))
+                .and_then(|sock| Address(sock as u64).follow(group))
                 .and_then(scope::cgroup)
                 .unwrap_or(scope::NONE);
             bpf_sk_release(sock.cast());
@@ -267,7 +268,8 @@ pub fn permits(
     if to.is_under(slot, KIND_PORTS, port) {
         return true;
     }
-    if !to.is_loopback() && !(netns == enforced.netns && to.is_under(slot, KIND_LOCAL, 0)) {
+    let is_local = to.is_loopback() || netns == enforced.netns && to.is_under(slot, KIND_LOCAL, 0);
+    if !is_local {
         return false;
     }
     // Nobody can be asked who is bound by UDP-Lite.
