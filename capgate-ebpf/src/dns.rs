@@ -66,7 +66,7 @@ pub fn received(ctx: &SkBuffContext) {
     look(ctx, DNS_ANSWER);
 }
 
-/// Every packet of the host comes here while a job runs: the port is asked for first.
+/// Every packet of the host comes here while a job runs: the port is asked for first, and whether it is local.
 #[inline(always)]
 fn look(ctx: &SkBuffContext, op: u16) -> Option<()> {
     let head: [u8; SHORTEST] = ctx.load(0).ok()?;
@@ -86,30 +86,32 @@ fn look(ctx: &SkBuffContext, op: u16) -> Option<()> {
     let from = u16::from_be_bytes([ports[0], ports[1]]);
     let to = u16::from_be_bytes([ports[2], ports[3]]);
     let (source, target) = addresses(&head, is_v4);
-    let (local, mut remote, local_port, mut port) = if op == DNS_QUERY {
+    let (local, remote, local_port, port) = if op == DNS_QUERY {
         (source, target, from, to)
     } else {
         (target, source, to, from)
     };
-    if op == DNS_QUERY
-        && let Some(peer) = connected(ctx, is_v4)
-    {
-        // The host may send it elsewhere (DNAT); what comes back says that it comes from here.
-        remote = peer;
-        port = PORT;
-    }
     let family = if is_v4 { AF_INET } else { AF_INET6 };
-    let slot = if port == PORT {
-        scope::packet(ctx)?.index
+    let peer = if op == DNS_QUERY {
+        connected(ctx, is_v4)
     } else {
-        let at = Destination::new(family, &remote, 0);
-        if !at.is_loopback() || !forward::in_use() {
-            return None;
-        }
-        let slot = scope::packet(ctx)?.index;
-        // As far as the job knows it talks to its resolver.
-        remote = forward::as_of(family, &forward::stands_for(slot, &at, port)?);
-        slot
+        None
+    };
+    let to = Destination::new(family, &remote, 0);
+    if port != PORT && peer.is_none() && !(to.is_loopback() && forward::in_use()) {
+        return None;
+    }
+    let slot = scope::packet(ctx)?.index;
+    let remote = if port == PORT && is_resolver(slot, &remote, is_v4) {
+        remote
+    } else if let Some(peer) = peer
+        && is_resolver(slot, &peer, is_v4)
+    {
+        // The host sends it elsewhere (DNAT); what comes back says that it comes from there.
+        peer
+    } else {
+        // Of an enforced job the daemon asks; as far as the job knows it talks to the resolver.
+        forward::as_of(family, &forward::stands_for(slot, &to, port)?)
     };
     let mut record = DnsRecord {
         header: Header {
@@ -123,9 +125,6 @@ fn look(ctx: &SkBuffContext, op: u16) -> Option<()> {
         remote,
         ..DnsRecord::default()
     };
-    if !is_resolver(slot, &record.remote, is_v4) {
-        return None;
-    }
     let found = Found {
         slot,
         at,

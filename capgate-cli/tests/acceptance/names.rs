@@ -36,23 +36,42 @@ for name in sys.argv[1:]:
             s.connect(address)
 ";
 
-/// Runs a job on the near side whose `/etc/resolv.conf` is this file.
-pub(crate) fn run(
-    network: &Network,
-    service: &Service,
-    place: &Place,
-    configuration: &Path,
-    command: &[&str],
-) -> Done {
-    network.near(|| {
-        // For what this thread starts.
-        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
-        let none = None::<&str>;
-        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-        let at = "/etc/resolv.conf";
-        mount(Some(configuration), at, none, MsFlags::MS_BIND, none).unwrap();
-        place.record(service, command)
-    })
+/// Where jobs run whose `/etc/resolv.conf` is the test's.
+struct Stand {
+    service: Service,
+    network: Network,
+    place: Place,
+}
+
+impl Stand {
+    fn new(configuration: &str) -> Self {
+        let stand = Self {
+            service: Service::start(),
+            network: Network::new(),
+            place: Place::of(0),
+        };
+        fs::write(stand.place.beside("resolv.conf"), configuration).unwrap();
+        stand
+    }
+
+    /// Runs a job on the near side, gated by a contract if there is one.
+    fn run(&self, contract: Option<&Path>, command: &[&str]) -> Done {
+        self.network.near(|| {
+            // For what this thread starts.
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            let configuration = self.place.beside("resolv.conf");
+            let at = "/etc/resolv.conf";
+            mount(Some(&configuration), at, none, MsFlags::MS_BIND, none).unwrap();
+            let job = self.place.job(&self.service, command);
+            let job = match contract {
+                Some(contract) => job.gated(contract),
+                None => job,
+            };
+            job.start().wait()
+        })
+    }
 }
 
 /// Takes connections to port 8080 of the far side while something is done.
@@ -82,64 +101,74 @@ fn net(done: &Done) -> Vec<String> {
     done.sealed().recording.net.iter().cloned().collect()
 }
 
-#[test]
-fn fifty_names_are_the_same_entries_in_every_run() {
+/// The names that a run asks for.
+struct Names {
+    /// Asked for as they are.
+    whole: Vec<String>,
+    /// Asked for in the search domains.
+    short: Vec<String>,
+    /// Not there.
+    missing: Vec<String>,
+}
+
+impl Names {
+    fn new() -> Self {
+        let several = |letter: &str, count: usize, below: &str| -> Vec<String> {
+            (1..=count).map(|n| format!("{letter}{n}{below}")).collect()
+        };
+        let kinds = [("r", 20), ("c", 8), ("t", 6), ("p", 8)];
+        let whole = kinds.map(|(letter, count)| several(letter, count, ".example.org"));
+        Self {
+            whole: whole.concat(),
+            short: several("s", 8, ""),
+            missing: several("m", 2, ".example.org"),
+        }
+    }
+
+    fn all(&self) -> Vec<&str> {
+        let all = self.whole.iter().chain(&self.short).chain(&self.missing);
+        all.map(String::as_str).collect()
+    }
+
+    /// The column `net`, with what is in it beside the names.
+    fn entries(&self, more: &[&str]) -> Vec<String> {
+        let mut entries: BTreeSet<String> = more.iter().map(|&it| it.to_owned()).collect();
+        entries.extend(self.whole.iter().map(|name| format!("{name}:8080")));
+        entries.extend(
+            self.short
+                .iter()
+                .map(|name| format!("{name}.b.example:8080")),
+        );
+        entries.extend(self.missing.iter().map(|name| format!("dns:{name}")));
+        entries.into_iter().collect()
+    }
+}
+
+/// Runs the names twenty times, by a C program and by Python in turn. Expects the same entries each time.
+fn check(contract: Option<&str>, more_words: &[&str], more_entries: &[&str]) {
     const RUNS: usize = 20;
     let programs = Programs::new();
     let names_c = programs.build("names");
-    let service = Service::start();
-    let network = Network::new();
-    let resolver = Resolver::new(&network);
-    let place = Place::of(0);
-    let configuration = place.beside("resolv.conf");
-    fs::write(&configuration, CONFIGURATION).unwrap();
-
-    let several = |letter: &str, count: usize, below: &str| -> Vec<String> {
-        (1..=count).map(|n| format!("{letter}{n}{below}")).collect()
-    };
-    let whole = [("r", 20), ("c", 8), ("t", 6), ("p", 8)]
-        .map(|(letter, count)| several(letter, count, ".example.org"))
-        .concat();
-    let short = several("s", 8, "");
-    let missing = several("m", 2, ".example.org");
-    assert_eq!(whole.len() + short.len(), 50);
-
-    let mut expected: BTreeSet<String> = whole.iter().map(|name| format!("{name}:8080")).collect();
-    expected.extend(short.iter().map(|name| format!("{name}.b.example:8080")));
-    expected.extend(missing.iter().map(|name| format!("dns:{name}")));
-    expected.extend(["resolver:53".to_owned(), format!("{POISON}:8080")]);
-    let expected: Vec<String> = expected.into_iter().collect();
-
-    // Each name after another one that may have had its address; at the end what others answered.
-    let poison = POISON.to_string();
-    let words: Vec<&str> = whole
-        .iter()
-        .chain(&short)
-        .chain(&missing)
-        .map(String::as_str)
-        .collect();
-    let words = [&words[..], &[&poison]].concat();
-    web(&network, || {
-        resolver.during(&network, || {
+    let stand = Stand::new(CONFIGURATION);
+    let resolver = Resolver::new(&stand.network);
+    let contract = contract.map(|text| stand.place.contract(text));
+    let names = Names::new();
+    assert_eq!(names.whole.len() + names.short.len(), 50);
+    let expected = names.entries(more_entries);
+    // Each name after another one that may have had its address.
+    let words = [&names.all()[..], more_words].concat();
+    web(&stand.network, || {
+        resolver.during(&stand.network, || {
             for turn in 0..RUNS {
                 let client: &[&str] = if turn % 2 == 0 {
                     &[&names_c]
                 } else {
                     &[PYTHON, "-c", CLIENT]
                 };
-                let done = run(
-                    &network,
-                    &service,
-                    &place,
-                    &configuration,
-                    &[client, &words].concat(),
-                );
+                let done = stand.run(contract.as_deref(), &[client, &words].concat());
                 assert_eq!(done.code, 0, "run {turn}: {}", done.stderr);
-                assert!(
-                    done.sealed().complete,
-                    "run {turn}: {:?}",
-                    done.sealed().recording.lost
-                );
+                let ledger = done.sealed();
+                assert!(ledger.complete, "run {turn}: {:?}", ledger.recording.lost);
                 assert_eq!(net(&done), expected, "run {turn}");
                 let addresses = done.evidence().addresses();
                 assert_eq!(addresses.len(), 50, "run {turn}");
@@ -156,22 +185,28 @@ fn fifty_names_are_the_same_entries_in_every_run() {
 }
 
 #[test]
+fn fifty_names_are_the_same_entries_in_every_run() {
+    let poison = POISON.to_string();
+    let entry = format!("{poison}:8080");
+    check(None, &[&poison], &["resolver:53", &entry]);
+}
+
+#[test]
+fn fifty_names_are_the_same_entries_in_every_run_that_is_enforced() {
+    let contract = serde_json::json!({
+        "allow_net": ["*.example.org:8080", "*.b.example:8080", "resolver:53"],
+        "cpu_budget": 300, "enforce": true, "writes": capgate_common::ledger::EMPTY_DIGEST,
+    });
+    check(Some(&contract.to_string()), &[], &["resolver:53"]);
+}
+
+#[test]
 fn without_a_resolver_the_name_stays_and_the_destination_is_its_address() {
     let programs = Programs::new();
     let names_c = programs.build("names");
-    let service = Service::start();
-    let network = Network::new();
-    let place = Place::of(0);
-    let configuration = place.beside("resolv.conf");
-    fs::write(
-        &configuration,
-        "nameserver 10.77.0.53\noptions timeout:1 attempts:1\n",
-    )
-    .unwrap();
+    let stand = Stand::new("nameserver 10.77.0.53\noptions timeout:1 attempts:1\n");
     let command = [&*names_c, "www.example.org", "10.77.20.1"];
-    let done = web(&network, || {
-        run(&network, &service, &place, &configuration, &command)
-    });
+    let done = web(&stand.network, || stand.run(None, &command));
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert_eq!(
         net(&done),
