@@ -73,6 +73,10 @@ fn refuse(ledger: &Ledger, rules: &Rules) -> anyhow::Result<()> {
             Finding::CpuKill { .. } | Finding::JobFailed { .. } => bail!(
                 "the job failed, so it did not do all that it does; take the ledger of one that succeeds"
             ),
+            Finding::Reach { entry } => bail!(
+                "the job reached for {}, which the contract's `refuse` forbids: nobody can accept that, whatever else is allowed",
+                harmless(&entry)
+            ),
             Finding::Escapes { entry } if escapes::acceptable_as(&entry).is_none() => bail!(
                 "{}, which nobody can accept",
                 harmless(&escapes::sentence(&entry))

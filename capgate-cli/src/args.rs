@@ -180,6 +180,9 @@ pub(crate) struct RunArgs {
     /// Have the kernel refuse every connection, but to what the job itself listens on
     #[arg(long, conflicts_with = "enforce")]
     pub(crate) no_network: bool,
+    /// Keep the environment variables of this list, `{ "seal_env": [...] }`, from a job that is only recorded
+    #[arg(long, value_name = "FILE", requires = "record")]
+    pub(crate) seal_only: Option<PathBuf>,
     /// Who records it.
     #[command(flatten)]
     pub(crate) recorder: Recorder,

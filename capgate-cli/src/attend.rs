@@ -4,14 +4,20 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::Path,
     process::Child,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use capgate_common::protocol::{Outcome, Request, Response, Sealed, Start};
+use capgate_common::{
+    pathform,
+    protocol::{Outcome, Request, Response, Sealed, Start},
+};
 use nix::{
     errno::Errno,
     fcntl::{self, OFlag},
@@ -23,9 +29,10 @@ use nix::{
 use crate::{
     args::Recorder,
     client::{self, ClientError, Connection, poll_timeout},
-    enter::{self, Report},
+    enter::{self, Handover, Report},
     local::Local,
     report,
+    seal::Seal,
     shown::{harmless, shown},
     signals::Signals,
     supervise::{End, Ending, supervise},
@@ -41,6 +48,8 @@ pub(crate) struct Job<'a> {
     pub(crate) start: Start,
     /// The contract has capabilities, so that the job may ask the daemon about them.
     pub(crate) asks: bool,
+    /// What of the environment it does not get.
+    pub(crate) seal: &'a Seal,
     /// The command and its arguments.
     pub(crate) command: &'a [OsString],
 }
@@ -72,7 +81,7 @@ pub(crate) struct Ended {
 pub(crate) fn attend(job: &Job<'_>, signals: &mut Signals) -> anyhow::Result<Attended> {
     let recorder = job.recorder;
     let local = if recorder.local {
-        match Local::start(recorder.probe_set.as_deref(), signals)? {
+        match Local::start(recorder.probe_set.as_deref(), job.seal.names(), signals)? {
             Ok(local) => Some(local),
             Err(told) => return Ok(Attended::Told(told)),
         }
@@ -105,14 +114,16 @@ fn on_lease(job: &Job<'_>, socket: &Path, signals: &mut Signals) -> anyhow::Resu
     signals
         .start_witness()
         .context("cannot start the helper that watches for signals")?;
-    let (mut child, channel) = enter::start(
-        socket,
-        announced.as_deref(),
-        &token,
-        job.command,
-        signals.inherited,
-    )
-    .context("cannot start the step that enters the job")?;
+    let handover = Handover {
+        token,
+        announced: announced
+            .as_deref()
+            .map(|path| pathform::escape(path.as_os_str().as_bytes())),
+        sealed: job.seal.texts(),
+        shims: job.start.shims.clone(),
+    };
+    let (mut child, channel) = enter::start(socket, &handover, job.command, signals.inherited)
+        .context("cannot start the step that enters the job")?;
     let ending =
         supervise(&child, channel, &mut lease, signals).context("cannot wait for the command")?;
     conclude(&mut child, ending, &mut lease, signals)

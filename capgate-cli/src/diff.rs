@@ -144,6 +144,7 @@ fn broken(ledger: &Ledger, rules: &Rules) -> Vec<Change> {
     for finding in judge(&Case::of_ledger(&ledger, Some(rules))).findings {
         let added = |key, member: String| Change::Added { key, member };
         match finding {
+            Finding::Reach { entry } => changes.push(added("reaches", entry)),
             Finding::Net { entry } => changes.push(added("net", entry)),
             Finding::Execs { entry } => changes.push(added("execs", entry)),
             Finding::Escapes { entry } => changes.push(added("escapes", entry)),

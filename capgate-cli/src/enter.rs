@@ -17,7 +17,9 @@ use std::{
 
 use capgate_common::{
     capability::SOCKET_VARIABLE,
+    pathform,
     protocol::{Request, Response},
+    seal::EnvPattern,
     verdict::EXIT_ERROR,
 };
 use nix::{
@@ -32,6 +34,7 @@ use crate::{
     args::{ENTER, EnterArgs, OWN_PROGRAM},
     client::{ClientError, Connection},
     inherited::{self, Inherited},
+    seal::{self, Environment},
     shown::shown,
 };
 
@@ -55,15 +58,26 @@ pub(crate) enum Report {
     },
 }
 
-/// Starts the step as a child of the client, with a channel to it, and hands it the token. Where the daemon listens is
-/// `announced` to the command, if it may ask the daemon something.
+/// What the client hands to the step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Handover {
+    /// The job's token.
+    pub(crate) token: String,
+    /// Where the daemon listens, escaped, if the command may ask it something.
+    pub(crate) announced: Option<String>,
+    /// What of the environment the command does not get: the texts of patterns.
+    pub(crate) sealed: Vec<String>,
+    /// The directory that comes first on its `PATH`, escaped.
+    pub(crate) shims: Option<String>,
+}
+
+/// Starts the step as a child of the client, with a channel to it, and hands it the token.
 ///
 /// # Errors
 /// When there is no socket or no process.
 pub(crate) fn start(
     socket: &Path,
-    announced: Option<&Path>,
-    token: &str,
+    handover: &Handover,
     command: &[OsString],
     inherited: Inherited,
 ) -> io::Result<(Child, UnixStream)> {
@@ -78,9 +92,6 @@ pub(crate) fn start(
         .arg(socket)
         .arg("--")
         .args(command);
-    if let Some(socket) = announced {
-        step.env(SOCKET_VARIABLE, socket);
-    }
     inherited.give_on(&mut step);
     let keep = theirs.as_raw_fd();
     let open_up = move || {
@@ -93,7 +104,9 @@ pub(crate) fn start(
     unsafe { step.pre_exec(open_up) };
     let child = step.spawn()?;
     drop(theirs);
-    (&mine).write_all(format!("{token}\n").as_bytes())?;
+    let mut line = serde_json::to_vec(handover)?;
+    line.push(b'\n');
+    (&mine).write_all(&line)?;
     Ok((child, mine))
 }
 
@@ -104,8 +117,9 @@ pub(crate) fn enter(args: &EnterArgs) -> i32 {
         return EXIT_ERROR;
     };
     let report = match join(&channel, &args.socket) {
-        Ok(()) => {
+        Ok(environment) => {
             tell(&channel, &Report::Entered);
+            seal::apply(&environment);
             become_command(&args.command)
         }
         Err(sentence) => Report::Refused { sentence },
@@ -138,20 +152,42 @@ fn tell(channel: &UnixStream, report: &Report) {
     }
 }
 
-/// Reads the token and presents it.
-fn join(channel: &UnixStream, socket: &Path) -> Result<(), String> {
+/// Reads what the client hands over and presents the token.
+fn join(channel: &UnixStream, socket: &Path) -> Result<Environment, String> {
     // While it holds the token nobody else may read this process. Executing the command makes it readable again.
     prctl::set_dumpable(false)
         .map_err(|cause| format!("cannot protect the enter step: {cause}"))?;
-    let mut token = String::new();
+    let mut line = String::new();
     BufReader::new(channel)
-        .read_line(&mut token)
+        .read_line(&mut line)
         .map_err(|cause| format!("cannot read the job's token: {cause}"))?;
-    let token = token.trim_end().to_owned();
-    if token.is_empty() {
+    if line.is_empty() {
         return Err("the client ended before it gave the job's token".to_owned());
     }
-    present(socket, token).map_err(|error| error.to_string())
+    let Handover {
+        token,
+        announced,
+        sealed,
+        shims,
+    } = serde_json::from_str(&line)
+        .map_err(|cause| format!("cannot read the job's token: {cause}"))?;
+    // Before anything of the job runs: what cannot be kept from it must not reach it.
+    let sealed: Result<Vec<EnvPattern>, String> = sealed.iter().map(|text| text.parse()).collect();
+    let environment = Environment {
+        sealed: sealed.map_err(|problem| format!("cannot seal the environment: {problem}"))?,
+        first: shims.as_deref().and_then(pathform::unescape),
+        added: announced
+            .as_deref()
+            .and_then(pathform::unescape)
+            .map(|path| {
+                let mut entry = SOCKET_VARIABLE.as_bytes().to_vec();
+                entry.push(b'=');
+                entry.extend(path);
+                entry
+            }),
+    };
+    present(socket, token).map_err(|error| error.to_string())?;
+    Ok(environment)
 }
 
 fn present(socket: &Path, token: String) -> Result<(), ClientError> {

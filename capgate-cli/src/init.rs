@@ -29,6 +29,7 @@ use crate::{
     output::Output,
     place, report,
     run::for_display,
+    seal::Seal,
     shown::{harmless, shown},
     signals::{self, Signals},
 };
@@ -107,6 +108,7 @@ fn record(
             root,
             start: start.clone(),
             asks: false,
+            seal: &Seal::default(),
             command: &args.command,
         };
         let ended = match attend(&job, &mut signals)? {
@@ -148,6 +150,8 @@ fn start(args: &InitArgs, path: &Path) -> anyhow::Result<Start> {
         labels: vec!["init".to_owned()],
         tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),
         absent: capability::declared()?,
+        sealed: Vec::new(),
+        shims: None,
     })
 }
 

@@ -4,12 +4,13 @@
 //! ends, so also when this process is killed: a process that sudo started takes no signals from its user.
 
 use std::{
-    ffi::{OsStr, OsString},
+    collections::BTreeSet,
+    ffi::OsString,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     os::{
         fd::AsFd,
-        unix::{ffi::OsStrExt, fs::PermissionsExt, process::CommandExt},
+        unix::{fs::PermissionsExt, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -26,6 +27,7 @@ use nix::{
 
 use crate::{
     client::poll_timeout,
+    private::PrivateDirectory,
     shown::{harmless, shown},
     signals::Signals,
     witness::close_from,
@@ -39,8 +41,6 @@ const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/libexec", "/usr/sbin", "/usr/local/
 const READY: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(30);
-/// Longest path of a unix socket (`sun_path`, un.h), the closing NUL included.
-const SOCKET_PATH_MAX: usize = 108;
 /// How much of the daemon's log is looked at for what went wrong.
 const LOG_TAIL: u64 = 4096;
 
@@ -49,25 +49,33 @@ pub(crate) struct Local {
     daemon: Child,
     /// Closing it ends the daemon.
     lifeline: Option<ChildStdin>,
-    directory: PrivateDirectory,
+    /// Where it has its files.
+    _directory: PrivateDirectory,
+    socket: PathBuf,
     log: File,
 }
 
 impl Local {
-    /// Starts the daemon and waits until it serves; or comes back with the signal that came in between.
+    /// Starts the daemon, without the environment variables that the job does not get either, and waits until it serves; or comes
+    /// back with the signal that came in between.
     ///
     /// # Errors
     /// When there is no daemon to start, no way to elevate it, or it does not come up.
     pub(crate) fn start(
         probe_set: Option<&str>,
+        sealed: &BTreeSet<OsString>,
         signals: &mut Signals,
     ) -> anyhow::Result<Result<Self, c_int>> {
         let program = find_daemon().with_context(|| {
             format!("cannot find {PROGRAM} beside this program, in PATH or in {}; install it, or use the service without --local", SYSTEM_DIRECTORIES.join(", "))
         })?;
         let mut command = elevated(&program, signals)?;
+        for name in sealed {
+            command.env_remove(name);
+        }
         let directory = PrivateDirectory::create()?;
-        let log_path = directory.path.join("log");
+        let socket = directory.path().join("sock");
+        let log_path = directory.path().join("log");
         let log = File::options()
             .read(true)
             .append(true)
@@ -78,9 +86,9 @@ impl Local {
             .arg("--private")
             .arg(unistd::getuid().to_string())
             .arg("--socket")
-            .arg(directory.socket())
+            .arg(&socket)
             .arg("--store")
-            .arg(directory.path.join("store"));
+            .arg(directory.path().join("store"));
         if let Some(set) = probe_set {
             command.arg("--probe-set").arg(set);
         }
@@ -106,7 +114,8 @@ impl Local {
         let mut local = Self {
             daemon,
             lifeline,
-            directory,
+            _directory: directory,
+            socket,
             log,
         };
         let Some(ready) = ready else {
@@ -124,7 +133,7 @@ impl Local {
 
     /// Where it listens.
     pub(crate) fn socket(&self) -> &Path {
-        &self.directory.socket
+        &self.socket
     }
 
     /// Waits for the daemon's word; comes back with a signal that asked to end.
@@ -317,40 +326,4 @@ pub(crate) fn find_in_path(name: &str) -> Option<PathBuf> {
         .filter(|directory| directory.is_absolute())
         .map(|directory| directory.join(name))
         .find(|candidate| is_executable(candidate))
-}
-
-/// A directory that only this user reaches, removed at the end.
-struct PrivateDirectory {
-    path: PathBuf,
-    socket: PathBuf,
-}
-
-impl PrivateDirectory {
-    fn create() -> anyhow::Result<Self> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let usable = runtime.filter(|it| it.is_absolute() && it.is_dir() && fits(it));
-        let above = usable.unwrap_or_else(|| PathBuf::from("/tmp"));
-        let mut template = OsString::from(above.join("capgate-"));
-        template.push("XXXXXX");
-        let path = unistd::mkdtemp(template.as_os_str())
-            .with_context(|| format!("cannot create a directory in {}", shown(&above)))?;
-        let socket = path.join("sock");
-        Ok(Self { path, socket })
-    }
-
-    fn socket(&self) -> &OsStr {
-        self.socket.as_os_str()
-    }
-}
-
-/// Whether a socket's path below this directory is short enough.
-fn fits(above: &Path) -> bool {
-    above.as_os_str().as_bytes().len() + "/capgate-XXXXXX/sock".len() < SOCKET_PATH_MAX
-}
-
-impl Drop for PrivateDirectory {
-    fn drop(&mut self) {
-        // What the daemon made it has removed. Names are removed one by one: nothing here follows a link.
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }

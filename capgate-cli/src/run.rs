@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use capgate_common::{
     pathform,
     protocol::{Sealed, Start},
+    refuse::Refusal,
     rules,
     verdict::{EXIT_INCOMPLETE, Verdict},
 };
@@ -24,6 +25,8 @@ use crate::{
     output::Output,
     place,
     report::{self, Delivery, Files, Subject},
+    seal::Seal,
+    shims::Shims,
     shown::shown,
     signals::{self, Signals},
     supervise::End,
@@ -39,14 +42,19 @@ const ARGV_BYTES: usize = 64 << 10;
 /// One sentence: capgate itself failed, and no ledger was written.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let plan = Plan::make(args)?;
+    if let Some(line) = plan.seal.line() {
+        report::to_stderr(&format!("capgate: {line}\n"));
+    }
     let mut signals = Signals::hold().context("cannot hold signals back")?;
     // The lease is worth as much as the job: no process of this user may take it out of this one.
     prctl::set_dumpable(false).context("cannot protect the client")?;
+    let shims = plan.shims()?;
     let job = Job {
         recorder: &args.recorder,
         root: &plan.root,
-        start: plan.start(args)?,
         asks: plan.asks(),
+        start: plan.start(args, shims.as_ref())?,
+        seal: &plan.seal,
         command: &args.command,
     };
     match attend(&job, &mut signals)? {
@@ -69,6 +77,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<i32> {
 struct Plan {
     root: PathBuf,
     basis: Option<Basis>,
+    seal: Seal,
     ledger: Output,
     evidence: Option<Output>,
     report: Delivery,
@@ -105,9 +114,12 @@ impl Plan {
             needed,
             outputs: &outputs,
         })?;
+        let sealed = basis.as_ref().map(|basis| &*basis.contract.seal_env);
+        let seal = Seal::read(sealed.unwrap_or_default(), args.seal_only.as_deref())?;
         Ok(Self {
             root,
             basis,
+            seal,
             // Without a contract there may be no directory for the ledger; then the contract is what to tell of.
             ledger: ledger?,
             evidence,
@@ -121,15 +133,30 @@ impl Plan {
         contract.is_some_and(|contract| contract.capabilities.is_some())
     }
 
-    fn start(&self, args: &RunArgs) -> anyhow::Result<Start> {
+    /// The programs that refuse, when the contract asks for them.
+    fn shims(&self) -> anyhow::Result<Option<Shims>> {
+        let contract = self.basis.as_ref().map(|basis| &basis.contract);
+        contract
+            .filter(|contract| contract.refuse_shims)
+            .map(|contract| Shims::make(&contract.refuse))
+            .transpose()
+    }
+
+    fn start(&self, args: &RunArgs, shims: Option<&Shims>) -> anyhow::Result<Start> {
         let cwd = std::env::current_dir().context("cannot find the working directory")?;
         let basis = self.basis.as_ref();
         let tokens = basis.map(|basis| rules::tokens(&basis.contract));
-        let env: BTreeMap<String, String> = tokens
+        let mut env: BTreeMap<String, String> = tokens
             .into_iter()
             .flatten()
             .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
             .collect();
+        // Where the programs are that must not run.
+        if basis.is_some_and(|basis| basis.contract.refuse.iter().any(Refusal::is_program))
+            && let Some(path) = std::env::var_os("PATH")
+        {
+            env.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
+        }
         Ok(Start {
             argv: for_display(&args.command),
             cwd: pathform::escape(cwd.as_os_str().as_bytes()),
@@ -144,6 +171,8 @@ impl Plan {
             labels: args.labels.clone(),
             tmpdir: std::env::var("TMPDIR").ok().filter(|it| !it.is_empty()),
             absent: capability::declared()?,
+            sealed: self.seal.escaped(),
+            shims: shims.map(Shims::escaped),
         })
     }
 

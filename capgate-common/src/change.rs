@@ -112,6 +112,12 @@ pub fn between_contracts(old: &Contract, new: &Contract) -> Vec<Change> {
         .collect()
     };
     changes.members("tests", &pins(old), &pins(new));
+    fn texts<T: ToString>(list: &[T]) -> BTreeSet<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+    changes.members("seal_env", &texts(&old.seal_env), &texts(&new.seal_env));
+    changes.members("refuse", &texts(&old.refuse), &texts(&new.refuse));
+    changes.value("refuse_shims", &old.refuse_shims, &new.refuse_shims);
     changes.0
 }
 
@@ -134,6 +140,7 @@ pub fn between_ledgers(old: &Ledger, new: &Ledger) -> Vec<Change> {
             .collect()
     };
     changes.members("skips", &skips(&was.suite), &skips(&is.suite));
+    changes.list("reaches", was.reaches.as_ref(), is.reaches.as_ref());
     changes.value("complete", &old.complete, &new.complete);
     changes.members("unseen", &was.coverage.unseen, &is.coverage.unseen);
     changes.0
@@ -252,7 +259,9 @@ mod tests {
         );
         check(
             &json!({"ignore_writes": ["x/*"], "scratch": ["s"], "allow_unseen": ["docker"], "allow_exec": ["/bin/sh"]}),
-            &json!({"ignore_gitignored": true, "require_race_free": true}),
+            &json!({
+                "ignore_gitignored": true, "require_race_free": true, "seal_env": ["AWS_*"], "refuse": ["exec:az"], "refuse_shims": true,
+            }),
             &[
                 "- ignore_writes x/*",
                 "ignore_gitignored false true",
@@ -261,6 +270,9 @@ mod tests {
                 "- allow_exec /bin/sh",
                 "- allow_unseen docker",
                 "require_race_free false true",
+                "+ seal_env AWS_*",
+                "+ refuse exec:az",
+                "refuse_shims false true",
             ],
         );
     }

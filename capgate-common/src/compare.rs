@@ -122,6 +122,7 @@ pub struct PatternUse {
 /// Judges a job.
 pub fn judge(case: &Case<'_>) -> Judgement {
     let mut draft = Draft::default();
+    draft.reaches(case);
     draft.outcome(case);
     draft.completeness(case);
     match case.rules {
@@ -169,6 +170,17 @@ impl Uses {
 }
 
 impl Draft {
+    /// However the job ended, or whether it began.
+    fn reaches(&mut self, case: &Case<'_>) {
+        for entry in case.recording.reaches.iter().flatten() {
+            let entry = entry.clone();
+            match case.rules {
+                Some(_) => self.findings.push(Finding::Reach { entry }),
+                None => self.notes.push(Note::Reached { entry }),
+            }
+        }
+    }
+
     fn outcome(&mut self, case: &Case<'_>) {
         let outcome = case.outcome;
         if outcome == Outcome::CpuKilled {
@@ -199,6 +211,10 @@ impl Draft {
         let demanded = rules.is_some_and(|rules| rules.contract().require_race_free);
         if demanded && !recording.coverage.race_free {
             self.incomplete(Reason::NotRaceFree);
+        }
+        let watched = recording.reaches.is_some();
+        if rules.is_some_and(|rules| !rules.contract().refuse.is_empty()) && !watched {
+            self.incomplete(Reason::NotWatched);
         }
     }
 
@@ -440,7 +456,8 @@ fn exit_code(verdict: &[Verdict], outcome: Outcome) -> i32 {
         Some(Verdict::JobFailed) => outcome.failure().unwrap_or(EXIT_ERROR),
         Some(Verdict::Incomplete) => EXIT_INCOMPLETE,
         Some(
-            Verdict::Net
+            Verdict::Reach
+            | Verdict::Net
             | Verdict::Cpu
             | Verdict::Writes
             | Verdict::Execs

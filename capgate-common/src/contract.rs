@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::{capability, ledger, netpattern::NetPattern, pathform::neutralise, suite::Pins};
+use crate::{
+    capability, ledger, netpattern::NetPattern, pathform::neutralise, refuse::Refusal,
+    seal::EnvPattern, suite::Pins,
+};
 
 use values::Values;
 
@@ -28,7 +31,7 @@ pub const MAX_PATTERN_BYTES: usize = 4096;
 /// Largest budget in seconds: thirty years, so that sums with it cannot overflow.
 pub const MAX_CPU_BUDGET: u64 = 1_000_000_000;
 /// The keys of a contract, in the order of the documentation.
-pub const KEYS: [&str; 16] = [
+pub const KEYS: [&str; 19] = [
     "schema",
     "allow_net",
     "cpu_budget",
@@ -45,6 +48,9 @@ pub const KEYS: [&str; 16] = [
     "capabilities",
     "requires",
     "tests",
+    "seal_env",
+    "refuse",
+    "refuse_shims",
 ];
 /// The keys that must be present.
 pub const REQUIRED_KEYS: [&str; 3] = ["allow_net", "cpu_budget", "writes"];
@@ -82,6 +88,12 @@ pub struct Contract {
     pub requires: BTreeSet<String>,
     /// What the job's own test results are pinned to.
     pub tests: Option<Pins>,
+    /// Environment variables that the job does not get.
+    pub seal_env: Vec<EnvPattern>,
+    /// What the job may never reach, whatever else is allowed.
+    pub refuse: Vec<Refusal>,
+    /// Programs that refuse come first in the job's `PATH`, for those that `refuse` names.
+    pub refuse_shims: bool,
 }
 
 /// How a write set is compared with the contract's.
@@ -228,6 +240,15 @@ impl Contract {
                 .optional("requires", suite::requires)?
                 .unwrap_or_default(),
             tests: values.optional("tests", suite::tests)?,
+            seal_env: values
+                .optional("seal_env", values::parsed)?
+                .unwrap_or_default(),
+            refuse: values
+                .optional("refuse", values::parsed)?
+                .unwrap_or_default(),
+            refuse_shims: values
+                .optional("refuse_shims", values::flag)?
+                .unwrap_or_default(),
         };
         contract.check_sum_of_keys()?;
         Ok(contract)
@@ -254,6 +275,17 @@ impl Contract {
             _ => {}
         }
         suite::check_names(self)?;
+        if self.refuse_shims
+            && !self
+                .refuse
+                .iter()
+                .any(|refusal| refusal.program_name().is_some())
+        {
+            return Err(ContractError::value(
+                "refuse_shims",
+                "it needs a program by its name in `refuse`, such as `exec:az`",
+            ));
+        }
         self.check_sum_of_patterns()
     }
 
@@ -262,7 +294,13 @@ impl Contract {
         let globs = [&self.ignore_writes, &self.scratch];
         let globs = globs.into_iter().chain(&self.allow_exec).flatten();
         let (mut patterns, mut wildcards) = (0, 0);
-        for pattern in net.chain(globs.map(String::as_str)) {
+        let refused = self.refuse.iter().map(Refusal::text);
+        let sealed = self.seal_env.iter().map(EnvPattern::text);
+        let patterns_of_all = net
+            .chain(globs.map(String::as_str))
+            .chain(refused)
+            .chain(sealed);
+        for pattern in patterns_of_all {
             patterns += 1;
             if pattern.contains(['*', '?', '[', '{']) {
                 wildcards += pattern.len();

@@ -36,6 +36,9 @@ pub struct Evidence {
     /// Units that announced that they do not run.
     #[serde(default)]
     pub skips: Vec<Skip>,
+    /// Names of the environment variables that the job did not get, escaped like paths; never their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sealed: Vec<String>,
     /// Where every record went.
     pub counts: Counts,
 }
@@ -119,6 +122,8 @@ pub enum Column {
     Execs,
     /// Ways out of sight.
     Escapes,
+    /// What the contract refuses.
+    Reaches,
 }
 
 /// Where every record of a job went: in the kernel first, then in the daemon.

@@ -19,6 +19,11 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Finding {
+    /// Something that `refuse` names was reached, or tried to be.
+    Reach {
+        /// The reach.
+        entry: String,
+    },
     /// The job was killed at its CPU budget.
     CpuKill {
         /// Seconds used.
@@ -101,6 +106,8 @@ pub enum Reason {
     },
     /// The probes can be raced, and the contract demands ones that cannot.
     NotRaceFree,
+    /// The contract refuses something, and nobody looked out for it when the ledger was recorded.
+    NotWatched,
 }
 
 /// Something that a reader should know and that decides nothing.
@@ -143,12 +150,18 @@ pub enum Note {
         /// The units that were skipped for it.
         units: Vec<String>,
     },
+    /// A reach in a job that is recorded only.
+    Reached {
+        /// The reach.
+        entry: String,
+    },
 }
 
 impl Finding {
     /// The row of the table that this finding belongs to.
     pub fn verdict(&self) -> Verdict {
         match self {
+            Self::Reach { .. } => Verdict::Reach,
             Self::CpuKill { .. } => Verdict::CpuKill,
             Self::JobFailed { .. } => Verdict::JobFailed,
             Self::Incomplete { .. } => Verdict::Incomplete,
@@ -165,6 +178,9 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Reach { entry } => {
+                write!(f, "`refuse` forbids {}, and the job reached for it", neutralise(entry))
+            }
             Self::CpuKill {
                 cpu_sec,
                 cpu_budget: Some(budget),
@@ -230,6 +246,9 @@ impl fmt::Display for Reason {
             Self::NotRaceFree => {
                 f.write_str("the contract requires probes free of races, and the ones here are not")
             }
+            Self::NotWatched => f.write_str(
+                "the contract has `refuse`, and the ledger is of a job that was recorded without",
+            ),
         }
     }
 }
@@ -266,6 +285,11 @@ impl fmt::Display for Note {
                 neutralise(capability),
                 units.len(),
                 if units.len() == 1 { "unit" } else { "units" },
+            ),
+            Self::Reached { entry } => write!(
+                f,
+                "the contract's `refuse` forbids {}, and the job reached for it",
+                neutralise(entry)
             ),
         }
     }

@@ -21,7 +21,7 @@ pub const FILE_NAME: &str = "capability.actual.json";
 /// Largest ledger that is read, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;
 /// The keys of a ledger, in the order of the file.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 16] = [
     "schema",
     "net",
     "cpu_sec",
@@ -33,13 +33,14 @@ pub const KEYS: [&str; 15] = [
     "absent",
     "skips",
     "tests",
+    "reaches",
     "complete",
     "lost",
     "verdict",
     "coverage",
 ];
 /// The keys that are there only when the contract has to do with them.
-pub const OPTIONAL_KEYS: [&str; 3] = ["absent", "skips", "tests"];
+pub const OPTIONAL_KEYS: [&str; 4] = ["absent", "skips", "tests", "reaches"];
 /// The digest of no names at all.
 pub const EMPTY_DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -141,6 +142,8 @@ pub struct Recording {
     pub escapes: BTreeSet<String>,
     /// What the job's suite did not do, or claims to have done.
     pub suite: Suite,
+    /// What of the contract's `refuse` the job reached for: see [`crate::refuse`]. `None` when nothing was refused.
+    pub reaches: Option<BTreeSet<String>>,
     /// Count of what was lost, by kind. A count of 0 is the same as none.
     pub lost: BTreeMap<String, u64>,
     /// What the recorder could see.
@@ -157,6 +160,7 @@ impl Recording {
             execs: BTreeSet::new(),
             escapes: BTreeSet::new(),
             suite: Suite::default(),
+            reaches: None,
             lost: BTreeMap::new(),
             coverage: Coverage {
                 probe_set,
@@ -264,6 +268,8 @@ struct Document {
     skips: BTreeMap<String, BTreeSet<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tests: Option<Tests>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reaches: Option<BTreeSet<String>>,
     complete: bool,
     lost: BTreeMap<String, u64>,
     verdict: Vec<Verdict>,
@@ -296,6 +302,7 @@ impl From<Ledger> for Document {
             absent: recording.suite.absent,
             skips: recording.suite.skips,
             tests: recording.suite.tests,
+            reaches: recording.reaches,
             complete,
             lost: recording.lost,
             verdict,
@@ -319,6 +326,7 @@ impl TryFrom<Document> for Ledger {
                 skips: document.skips,
                 tests: document.tests,
             },
+            reaches: document.reaches,
             lost: document.lost,
             coverage: document.coverage,
         };
@@ -330,6 +338,10 @@ impl TryFrom<Document> for Ledger {
         }
         if document.complete && recording.lost.values().any(|&count| count > 0) {
             return Err("`complete` is true, but `lost` is not empty".to_owned());
+        }
+        let reached = recording.reaches.as_ref().is_some_and(|it| !it.is_empty());
+        if !reached && document.verdict.contains(&Verdict::Reach) {
+            return Err("`verdict` has `reach`, and `reaches` is empty".to_owned());
         }
         if document.complete == document.verdict.contains(&Verdict::Incomplete) {
             return Err("`complete` and `verdict` contradict each other".to_owned());

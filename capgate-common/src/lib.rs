@@ -40,9 +40,13 @@ pub mod pathform;
 #[cfg(feature = "user")]
 pub mod protocol;
 #[cfg(feature = "user")]
+pub mod refuse;
+#[cfg(feature = "user")]
 pub mod rules;
 #[cfg(feature = "user")]
 pub mod scrub;
+#[cfg(feature = "user")]
+pub mod seal;
 #[cfg(feature = "user")]
 pub mod suite;
 #[cfg(feature = "user")]

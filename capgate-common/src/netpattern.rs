@@ -124,6 +124,14 @@ impl NetPattern {
         self.kind == Kind::Own
     }
 
+    /// The glob over the paths of unix sockets, when it is about one.
+    pub(crate) fn unix_path(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::UnixPath(path) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether it permits an entry; globs are left to [`NetPatterns`].
     fn matches_without_glob(&self, entry: &NetEntry) -> bool {
         match (&self.kind, entry) {

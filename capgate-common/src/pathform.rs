@@ -183,6 +183,16 @@ impl Forms {
         &self.root
     }
 
+    /// The user's home, if it is known.
+    pub(crate) fn home(&self) -> Option<&[u8]> {
+        self.home.as_deref()
+    }
+
+    /// The user's runtime directory.
+    pub(crate) fn run_user(&self) -> &[u8] {
+        &self.run_user
+    }
+
     /// The form of an absolute path. `is_own_pid` says whether a process id of the path's `/proc` is (or was) one of the job's own
     /// processes. `None` when the path is not absolute or holds `.`, `..` or an empty component: such a path was not resolved, and
     /// writing it down would make up a name.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{compare::Judgement, evidence::Evidence, gitignored::CommitRules, ledger::Ledger};
 
 /// The protocol version of this build. A daemon accepts its own and the one before.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The oldest version that this build accepts.
 pub const OLDEST_VERSION: u32 = 1;
 /// Longest line from a client, in bytes, the newline included: the contract (1 MiB at most) and the commit's rules dominate it,
@@ -104,7 +104,7 @@ pub struct Start {
     /// Have the kernel refuse every connection, but to the job itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_network: bool,
-    /// Environment values that contract tokens (`$TMPDIR`, ...) resolve from.
+    /// Environment values that contract tokens (`$TMPDIR`, ...) resolve from; with `PATH` when the contract refuses programs.
     pub env: BTreeMap<String, String>,
     /// Free words that name the job in lists.
     pub labels: Vec<String>,
@@ -113,6 +113,12 @@ pub struct Start {
     /// Capabilities that the client declares absent: see [`crate::capability`].
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub absent: BTreeSet<String>,
+    /// Names of the environment variables that the job does not get, escaped, for the evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sealed: Vec<String>,
+    /// Directory of the programs that refuse, escaped, when the contract has `refuse_shims`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shims: Option<String>,
 }
 
 /// How the wrapped command ended.

@@ -8,6 +8,7 @@ use crate::{
     glob::{GlobError, GlobPatterns},
     netpattern::NetPatterns,
     pathform::{Forms, trim_slashes},
+    refuse::{Refusal, Refusals},
 };
 
 /// What one job is judged by.
@@ -19,6 +20,7 @@ pub struct Rules {
     git_ignored: Option<GitIgnored>,
     scratch: GlobPatterns,
     exec: Option<GlobPatterns>,
+    refuse: Refusals,
 }
 
 impl Rules {
@@ -42,8 +44,10 @@ impl Rules {
             let texts: Vec<&str> = contract.allow_net.iter().map(|net| net.text()).collect();
             in_contract("allow_net", &texts, error)
         })?;
+        let refuse = refusals(&contract.refuse, environment, forms)?;
         Ok(Self {
             net,
+            refuse,
             git_ignored: git_ignored(&contract, commit)?,
             ignore_writes: ready("ignore_writes", &contract.ignore_writes, GlobPatterns::new)?,
             scratch: ready("scratch", &contract.scratch, GlobPatterns::directories)?,
@@ -86,6 +90,11 @@ impl Rules {
         self.exec.as_ref()
     }
 
+    /// `refuse`.
+    pub fn refuse(&self) -> &Refusals {
+        &self.refuse
+    }
+
     /// Whether an entry of the write set does not count, because `ignore_writes`, `ignore_gitignored` or `scratch` covers it.
     pub fn ignores(&self, entry: &str) -> bool {
         self.ignore_writes.matches(entry)
@@ -95,6 +104,25 @@ impl Rules {
                 .as_ref()
                 .is_some_and(|rules| rules.ignores(entry))
     }
+}
+
+fn refusals(
+    refusals: &[Refusal],
+    environment: &BTreeMap<String, String>,
+    forms: &Forms,
+) -> Result<Refusals, ContractError> {
+    const KEY: &str = "refuse";
+    let ready = refusals.iter().enumerate().map(|(index, refusal)| {
+        let Some(glob) = refusal.glob() else {
+            return Ok(refusal.clone());
+        };
+        let glob = resolve_one(KEY, index, glob, environment, forms)?;
+        Ok(refusal.with_glob(glob))
+    });
+    Refusals::new(ready.collect::<Result<_, ContractError>>()?).map_err(|error| {
+        let texts: Vec<&str> = refusals.iter().map(Refusal::text).collect();
+        in_contract(KEY, &texts, error)
+    })
 }
 
 fn git_ignored(
@@ -128,6 +156,8 @@ pub fn tokens(contract: &Contract) -> BTreeSet<String> {
     let globs = contract.ignore_writes.iter().chain(&contract.scratch);
     globs
         .chain(contract.allow_exec.iter().flatten())
+        .map(String::as_str)
+        .chain(contract.refuse.iter().filter_map(Refusal::glob))
         .filter_map(|glob| Some(split_token(glob)?.0.to_owned()))
         .collect()
 }
@@ -145,19 +175,27 @@ fn resolve(
     environment: &BTreeMap<String, String>,
     forms: &Forms,
 ) -> Result<Vec<String>, ContractError> {
-    let one = |(index, glob): (usize, &String)| {
-        let Some((name, rest)) = split_token(glob) else {
-            return Ok(glob.clone());
-        };
-        let value = environment
-            .get(name)
-            .map(String::as_str)
-            .unwrap_or_default();
-        directory(name, value, forms)
-            .map(|entry| format!("{}{rest}", globset::escape(&entry)))
-            .map_err(|problem| ContractError::member(key, index, format!("{problem}, in `{glob}`")))
-    };
+    let one = |(index, glob): (usize, &String)| resolve_one(key, index, glob, environment, forms);
     globs.iter().enumerate().map(one).collect()
+}
+
+fn resolve_one(
+    key: &'static str,
+    index: usize,
+    glob: &str,
+    environment: &BTreeMap<String, String>,
+    forms: &Forms,
+) -> Result<String, ContractError> {
+    let Some((name, rest)) = split_token(glob) else {
+        return Ok(glob.to_owned());
+    };
+    let value = environment
+        .get(name)
+        .map(String::as_str)
+        .unwrap_or_default();
+    directory(name, value, forms)
+        .map(|entry| format!("{}{rest}", globset::escape(&entry)))
+        .map_err(|problem| ContractError::member(key, index, format!("{problem}, in `{glob}`")))
 }
 
 /// The entry of the directory that a token stands for.

@@ -25,6 +25,8 @@ pub const EXIT_NOT_FOUND: i32 = 127;
 pub enum Verdict {
     /// capgate itself failed. Never in a ledger: nothing is sealed then.
     Error,
+    /// The job reached for what its contract refuses: no end that it comes to may hide that.
+    Reach,
     /// The job was killed at its CPU budget.
     CpuKill,
     /// The job ended with a status that is not 0.
@@ -51,8 +53,9 @@ pub enum Verdict {
 
 impl Verdict {
     /// Every verdict, in the order of the table.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Error,
+        Self::Reach,
         Self::CpuKill,
         Self::JobFailed,
         Self::Incomplete,
@@ -70,6 +73,7 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
+            Self::Reach => "reach",
             Self::CpuKill => "cpu-kill",
             Self::JobFailed => "job-failed",
             Self::Incomplete => "incomplete",

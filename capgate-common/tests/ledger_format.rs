@@ -14,6 +14,8 @@ use capgate_common::{
     netpattern::{NetPattern, NetPatterns},
     outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE},
     pathform::{Forms, escape},
+    refuse::Refusals,
+    seal::{EnvPattern, is_sealed},
     verdict::{
         EXIT_CPU_KILL, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_MATCH, EXIT_NOT_EXECUTABLE,
         EXIT_NOT_FOUND, EXIT_VIOLATION, Verdict,
@@ -224,7 +226,9 @@ fn the_evidence_table_schema_and_example_have_the_keys_of_the_code() {
         let check = |object: &Value, part: &Value| {
             assert_eq!(schema_keys(part), (keys(object), keys(object)));
         };
-        check(&value, &schema);
+        let mut always = keys(&value);
+        always.remove("sealed");
+        assert_eq!(schema_keys(&schema), (keys(&value), always));
         check(&value["counts"], &schema["properties"]["counts"]);
         // The first entry is a destination by name; only these have addresses.
         let entry = keys(&value["entries"][0]);
@@ -240,6 +244,32 @@ fn the_evidence_table_schema_and_example_have_the_keys_of_the_code() {
         needed.remove("status");
         assert_eq!(schema_keys(&schema["$defs"]["process"]), (process, needed));
         assert_eq!(words(&column(&table("Evidence"), 0)), keys(&value));
+    }
+}
+
+#[test]
+fn the_vectors_of_sealed_variables_hold() {
+    for row in table("Sealed variables") {
+        let pattern: EnvPattern = one(&row[0]).parse().expect(&row[0]);
+        let patterns = [pattern];
+        assert!(is_sealed(&patterns, one(&row[1]).as_bytes()), "{row:?}");
+        assert!(!is_sealed(&patterns, one(&row[2]).as_bytes()), "{row:?}");
+    }
+}
+
+#[test]
+fn the_vectors_of_refusals_hold() {
+    for row in table("Refusals") {
+        let refusal = one(&row[0]).parse().expect(&row[0]);
+        let refusals = Refusals::new(vec![refusal]).expect("usable");
+        let is_refused = |reach: &str| match reach.split_once(':').expect(reach) {
+            ("exec", program) => refusals.program(program),
+            ("write", name) => refusals.write(name),
+            ("net", destination) => refusals.destination(&destination.parse().expect(reach)),
+            _ => refusals.destination(&reach.parse().expect(reach)),
+        };
+        assert!(is_refused(one(&row[1])), "{row:?}");
+        assert!(!is_refused(one(&row[2])), "{row:?}");
     }
 }
 
@@ -388,7 +418,7 @@ fn the_table_of_verdicts_has_the_words_and_codes_of_the_code() {
         (&["cpu-kill"], EXIT_CPU_KILL),
         (&["incomplete"], EXIT_INCOMPLETE),
         (
-            &["net", "cpu", "writes", "execs", "escapes", "tests"],
+            &["reach", "net", "cpu", "writes", "execs", "escapes", "tests"],
             EXIT_VIOLATION,
         ),
         (&["match", "recorded"], EXIT_MATCH),

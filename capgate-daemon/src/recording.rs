@@ -22,6 +22,7 @@ use std::{
 use capgate_common::{
     contract::Contract,
     event::{Counters, Mounted},
+    evidence::Evidence,
     pathform::{self, Forms},
     rules::Rules,
     suite::Tests,
@@ -297,6 +298,7 @@ impl Recorder for ProbeRecorder {
             stream: opening.stream,
             rules: judged,
             results,
+            sealed: start.sealed.clone(),
         }))
     }
 
@@ -396,6 +398,8 @@ struct ProbeRecording {
     stream: Arc<Stream>,
     rules: Option<Arc<Rules>>,
     results: Option<Results>,
+    /// Names of the environment variables that the job does not get.
+    sealed: Vec<String>,
 }
 
 /// The file of test results that the contract names.
@@ -513,7 +517,10 @@ impl Recording for ProbeRecording {
             results.map(|results| results.count(beginning.root.as_fd(), &record));
         Ok(Recorded {
             recording: record.recording,
-            evidence: record.evidence,
+            evidence: Evidence {
+                sealed: std::mem::take(&mut self.sealed),
+                ..record.evidence
+            },
             rules: self.rules.take(),
             ignored: record.ignored,
             notes: record.notes,

@@ -32,6 +32,7 @@ fn who(change: &Change, evidence: &Evidence) -> Option<String> {
         "write_paths" => Column::Writes,
         "execs" | "allow_exec" => Column::Execs,
         "escapes" => Column::Escapes,
+        "reaches" => Column::Reaches,
         _ => return None,
     };
     let mut entries = evidence.entries.iter();

@@ -87,6 +87,12 @@ fn found(finding: &Finding, subject: &Subject<'_>) -> (Phrase, Vec<Item>) {
     // What `compare` says of itself holds nothing but numbers in these rows.
     let said = || Phrase::words(finding.to_string());
     match finding {
+        Finding::Reach { entry } => (
+            Phrase::words("the job reached for what ")
+                .and_name("refuse")
+                .and(" of the contract forbids"),
+            vec![seen(Column::Reaches, entry, subject)],
+        ),
         Finding::CpuKill { .. } | Finding::Cpu { .. } | Finding::JobFailed { .. } => {
             (said(), Vec::new())
         }
@@ -132,6 +138,7 @@ fn missing(reason: &Reason) -> Item {
         Reason::Lost { kind, .. } => format!("lost {kind}"),
         Reason::Unseen { name } => format!("unseen {name}"),
         Reason::NotRaceFree => "race".to_owned(),
+        Reason::NotWatched => "unwatched".to_owned(),
     };
     Item {
         sign: '+',

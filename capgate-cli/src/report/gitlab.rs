@@ -96,7 +96,7 @@ fn fingerprint(check: &str, key: &str) -> String {
 
 fn severity(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Escapes => "blocker",
+        Verdict::Reach | Verdict::Escapes => "blocker",
         Verdict::Net | Verdict::Execs => "critical",
         Verdict::Cpu => "minor",
         _ => "major",

@@ -17,7 +17,7 @@ use super::{
 const SHOWN: usize = 100;
 
 /// A case, and the rows of the table of verdicts that make it fail.
-const CASES: [(&str, &[Verdict]); 8] = [
+const CASES: [(&str, &[Verdict]); 9] = [
     ("job", &[Verdict::JobFailed]),
     ("recording", &[Verdict::Incomplete]),
     ("net", &[Verdict::Net]),
@@ -26,6 +26,7 @@ const CASES: [(&str, &[Verdict]); 8] = [
     ("execs", &[Verdict::Execs]),
     ("escapes", &[Verdict::Escapes]),
     ("tests", &[Verdict::Tests]),
+    ("reaches", &[Verdict::Reach]),
 ];
 
 pub(super) fn write(subject: &Subject<'_>) -> String {
@@ -40,9 +41,9 @@ pub(super) fn write(subject: &Subject<'_>) -> String {
 fn suite(writer: &mut Writer<Vec<u8>>, subject: &Subject<'_>) -> io::Result<()> {
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
     let points = explain::points(subject);
-    // Most jobs claim nothing of tests, and a case about that would only be in the way.
+    // Most jobs claim nothing of tests and are refused nothing, and a case about that would only be in the way.
     let cases = CASES.iter().filter(|(name, verdicts)| {
-        *name != "tests"
+        !matches!(*name, "tests" | "reaches")
             || is_judged(subject, name)
             || points.iter().any(|it| verdicts.contains(&it.verdict))
     });
@@ -117,6 +118,7 @@ fn is_judged(subject: &Subject<'_>, name: &str) -> bool {
     match name {
         "job" | "recording" => true,
         "tests" => subject.ledger.recording.suite.tests.is_some(),
+        "reaches" => !recorded && subject.ledger.recording.reaches.is_some(),
         _ => !recorded,
     }
 }

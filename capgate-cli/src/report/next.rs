@@ -47,6 +47,11 @@ impl Files {
 /// What a reviewer does next about one finding.
 pub(super) fn action(finding: &Finding) -> Phrase {
     match finding {
+        Finding::Reach { .. } => Phrase::words(
+            "find the test in the chain of processes: it must not get that far; what lets it is in its environment (",
+        )
+        .and_name("seal_env")
+        .and(") or on the host; nobody can accept this"),
         Finding::CpuKill { .. } => Phrase::words(
             "find out whether it would ever have ended; if it is meant to take this long, record one that ends by itself \
              and accept its CPU time",
@@ -115,6 +120,9 @@ fn incomplete(reason: &Reason) -> Phrase {
             .and(" probe set loads, or drop ")
             .and_name("require_race_free")
             .and(" from the contract"),
+        Reason::NotWatched => {
+            Phrase::words("run the job again under this contract, so that it is watched")
+        }
     }
 }
 
@@ -154,7 +162,10 @@ pub(super) fn accept_line(subject: &Subject<'_>, verdict: Verdict) -> Option<Str
 /// Whether `accept` takes anything of a ledger with this finding.
 fn leaves_a_choice(finding: &Finding) -> bool {
     match finding {
-        Finding::CpuKill { .. } | Finding::JobFailed { .. } | Finding::Incomplete { .. } => false,
+        Finding::Reach { .. }
+        | Finding::CpuKill { .. }
+        | Finding::JobFailed { .. }
+        | Finding::Incomplete { .. } => false,
         Finding::Escapes { entry } => escapes::acceptable_as(entry).is_some(),
         _ => true,
     }

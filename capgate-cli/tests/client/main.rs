@@ -19,6 +19,7 @@ mod host;
 mod private;
 mod real;
 mod report;
+mod sealed;
 mod signals;
 mod stand;
 mod stand_in;

@@ -13,6 +13,7 @@ use crate::{
     verdict::Verdict,
 };
 
+mod reach;
 mod table;
 
 fn set(names: &[&str]) -> BTreeSet<String> {

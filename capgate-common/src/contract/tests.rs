@@ -38,6 +38,33 @@ fn the_contract_of_the_in_process_harness_is_accepted_unchanged() {
     assert!(contract.allow_net.is_empty() && contract.write_paths.is_none());
     assert!(contract.allow_exec.is_none() && contract.allow_unseen.is_empty());
     assert!(!contract.require_race_free && !contract.enforce);
+    assert!(!contract.refuse_shims);
+    assert!(contract.seal_env.is_empty() && contract.refuse.is_empty());
+}
+
+#[test]
+fn what_is_sealed_and_refused_is_checked_one_by_one() {
+    let contract = read(&with("seal_env", &json!(["AWS_*", "KUBECONFIG"])));
+    assert!(contract.seal_env[0].matches(b"AWS_PROFILE"));
+    refuse(
+        &with("seal_env", &json!(["A", "P*"])),
+        "the contract's `seal_env`[1]: `P*` would drop `PATH`",
+    );
+    refuse(
+        &with("seal_env", &json!(["*"])),
+        "the contract's `seal_env`[0]: `*` would drop the whole environment",
+    );
+    refuse(&with("seal_env", &json!("A")), "a list of strings");
+    let contract = read(&with("refuse", &json!(["exec:az", "net:192.0.2.1:*"])));
+    assert_eq!(contract.refuse[1].text(), "net:192.0.2.1:*");
+    refuse(
+        &with("refuse", &json!(["exec:az", "az"])),
+        "the contract's `refuse`[1]: `exec:`, `net:`, `unix:` or `write:`",
+    );
+    refuse(
+        &with("refuse_shims", &json!(true)),
+        "the contract's `refuse_shims`: it needs a program by its name in `refuse`",
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    str::FromStr,
 };
 
 use serde::{
@@ -103,6 +104,19 @@ pub(super) fn patterns(key: &'static str, value: &Value) -> Result<Vec<String>, 
         )),
         None => Ok(patterns),
     }
+}
+
+/// Patterns that say themselves what is wrong with them.
+pub(super) fn parsed<T: FromStr<Err = String>>(
+    key: &'static str,
+    value: &Value,
+) -> Result<Vec<T>, ContractError> {
+    let texts = patterns(key, value)?;
+    let parsed = texts.iter().enumerate().map(|(index, text)| {
+        text.parse()
+            .map_err(|problem: String| ContractError::member(key, index, problem))
+    });
+    parsed.collect()
 }
 
 pub(super) fn net_patterns(

@@ -23,6 +23,7 @@ struct Seen {
     writes: bool,
     execs: bool,
     escapes: bool,
+    reaches: bool,
 }
 
 impl Seen {
@@ -42,8 +43,9 @@ impl Seen {
         let killed = self.outcome == Outcome::CpuKilled;
         let incomplete = self.lost || self.unseen || self.racy || ended_early;
         let cpu = self.cpu && !killed;
-        let broken = self.net || cpu || self.writes || self.execs || self.escapes;
+        let broken = self.reaches || self.net || cpu || self.writes || self.execs || self.escapes;
         vec![
+            (self.gated && self.reaches, "reach", 120),
             (killed, "cpu-kill", 124),
             (failed, "job-failed", own_code),
             (incomplete, "incomplete", 121),
@@ -77,16 +79,17 @@ impl Seen {
         recording.write_paths = members(self.writes, "a");
         recording.execs = members(self.execs, "/bin/sh");
         recording.escapes = members(self.escapes, "delegate:docker");
+        recording.reaches = Some(members(self.reaches, "exec:/usr/bin/az"));
         recording
     }
 }
 
 #[test]
 fn every_combination_of_observations_gets_the_first_row_that_applies() {
-    let rules = rules(&json!({ "allow_exec": [] }));
+    let rules = rules(&json!({ "allow_exec": [], "refuse": ["exec:az"] }));
     let mut cases = 0;
     for outcome in OUTCOMES {
-        for bits in 0_u32..1 << 9 {
+        for bits in 0_u32..1 << 10 {
             let bit = |index: u32| bits >> index & 1 == 1;
             let seen = Seen {
                 outcome,
@@ -99,6 +102,7 @@ fn every_combination_of_observations_gets_the_first_row_that_applies() {
                 writes: bit(6),
                 execs: bit(7),
                 escapes: bit(8),
+                reaches: bit(9),
             };
             let recording = seen.recording();
             let judgement = judge(&Case {
@@ -134,5 +138,5 @@ fn every_combination_of_observations_gets_the_first_row_that_applies() {
             cases += 1;
         }
     }
-    assert_eq!(cases, 9 * 512);
+    assert_eq!(cases, 9 * 1024);
 }
