@@ -196,7 +196,8 @@ impl Plan {
         };
         if !self.report.is_talk() {
             self.report.deliver(&subject)?;
-        } else if *ran {
+        } else if *ran || sealed.ledger.verdict.contains(&Verdict::Reach) {
+            // Why a command did not run was said; a reach is worth a report all the same.
             let text = subject.write(Format::Human);
             report::to_stderr(&format!("{text}  ledger: {}\n", shown(self.ledger.path())));
         }

@@ -205,6 +205,11 @@ impl NetEntry {
         Self::UnixAbstract(escape(name))
     }
 
+    /// Whether it is a unix socket.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Self::UnixPath(_) | Self::UnixAbstract(_))
+    }
+
     /// A packet socket on a named interface.
     pub fn packet(interface: &[u8]) -> Self {
         let interface = match interface {

@@ -183,8 +183,15 @@ pub struct Named {
     pub flags: u16,
 }
 
+/// [`NameRecord::op`]: open, openat, openat2, creat of a file for writing. Refused ones only: see [`NAME_REFUSED`].
+pub const NAME_OPEN: u16 = 13;
+/// [`NameRecord::op`]: execve, execveat. Refused ones only.
+pub const NAME_EXEC: u16 = 14;
+
 /// [`NameRecord::how`]: recorded before the kernel acts. It counts when a [`DoneRecord`] of the same thread follows it.
 pub const NAME_ATTEMPT: u16 = 1 << 0;
+/// [`NameRecord::how`]: the kernel refused the call, so nothing changed: it tells what the job reached for.
+pub const NAME_REFUSED: u16 = 1 << 1;
 
 /// A call that names files by string, or a change of names with the directory as base and one component as string. Data: first
 /// base, first string, second base, second string.
@@ -195,7 +202,7 @@ pub struct NameRecord {
     pub header: Header,
     /// `NAME_` value.
     pub op: u16,
-    /// [`NAME_ATTEMPT`] or 0.
+    /// [`NAME_ATTEMPT`], [`NAME_REFUSED`] or 0.
     pub how: u16,
     /// The call's flags: `RENAME_`, `AT_` values, or the mode of mknod, mkdir and chmod.
     pub arg: u32,
@@ -370,8 +377,8 @@ pub const EXEC_ATTEMPT: u16 = 1 << 2;
 /// [`ExecRecord::how`]: the first file of an exec; what the thread attempted before has failed.
 pub const EXEC_FIRST: u16 = 1 << 3;
 
-/// A program that started. Data: path of the program that runs (walk), working directory (walk), the name
-/// as the caller gave it (`linux_binprm.filename`), argv with NULs between.
+/// A program that started. Data: path of the program that runs (walk), where the name starts from (walk), the name
+/// as the caller gave it (`linux_binprm.filename`), the working directory (walk), argv with NULs between.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecRecord {
@@ -379,6 +386,8 @@ pub struct ExecRecord {
     pub header: Header,
     /// Inode number of the program that runs.
     pub ino: u64,
+    /// Bytes of it (`inode.i_size`).
+    pub size: u64,
     /// Device of it.
     pub dev: u32,
     /// `EXEC_` bits.
@@ -391,6 +400,10 @@ pub struct ExecRecord {
     pub name: Named,
     /// Thread id before the exec: the thread that executes takes the id of its process.
     pub was: u32,
+    /// Working directory, when the name does not start from it.
+    pub cwd: Walked,
+    /// Reserved, 0.
+    pub pad: u32,
 }
 
 /// A process that was made. No data.
@@ -605,7 +618,7 @@ macro_rules! assert_layout {
 
 assert_layout! {
     Header = 40, FileRecord = 80, NameRecord = 64, InetRecord = 96, UnixRecord = 64, SocketRecord = 64,
-    ExecRecord = 72, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48, DnsRecord = 112,
+    ExecRecord = 88, ForkRecord = 56, ExitRecord = 48, MoveRecord = 56, UnseenRecord = 56, PtraceRecord = 56, DoneRecord = 48, DnsRecord = 112,
 }
 
 const _: () = assert!(core::mem::size_of::<ResolverKey>() == 24);
@@ -644,6 +657,10 @@ pub struct Offsets {
     pub inode_i_generation: u32,
     pub inode_i_nlink: u32,
     pub inode_i_rdev: u32,
+    pub inode_i_size: u32,
+    pub filename_name: u32,
+    pub open_flags_open_flag: u32,
+    pub open_flags_acc_mode: u32,
     pub inode_i_sb: u32,
     pub super_block_s_dev: u32,
     pub super_block_s_magic: u32,

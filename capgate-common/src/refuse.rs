@@ -205,7 +205,10 @@ impl Refusals {
         for refusal in &self.refusals {
             let what = match &refusal.what {
                 What::Name(_) => None,
-                What::Program(glob) => lead(glob, forms, real).map(What::Program),
+                // One program under many names, such as busybox, does what it is called for: there the name counts alone.
+                What::Program(glob) => lead(glob, forms, real)
+                    .filter(|lead| glob.contains(WILDCARDS) || name_of(lead) == name_of(glob))
+                    .map(What::Program),
                 What::Write(glob) => lead(glob, forms, real).map(What::Write),
                 What::Net(pattern) => pattern
                     .unix_path()
@@ -253,13 +256,18 @@ impl Refusals {
 
     /// Whether a program is refused, by its path or by the name of its file.
     pub fn program(&self, entry: &str) -> bool {
-        let name = entry.rsplit('/').next().unwrap_or(entry);
-        self.names.matches(name) || self.programs.matches(entry)
+        self.names.matches(name_of(entry)) || self.programs.matches(entry)
     }
 
-    /// Whether a destination is refused.
+    /// Whether a destination is refused. Asking for a name reaches nothing, unless that is what is refused (`net:dns:NAME`).
     pub fn destination(&self, entry: &NetEntry) -> bool {
-        !self.net.matching(entry).is_empty()
+        let patterns = self.net.patterns();
+        self.net.matching(entry).into_iter().any(|index| {
+            !matches!(entry, NetEntry::Lookup(_))
+                || patterns
+                    .get(index)
+                    .is_some_and(|pattern| pattern.text().starts_with("dns:"))
+        })
     }
 
     /// Whether anything is refused to be written.
@@ -280,6 +288,11 @@ impl Refusals {
         };
         self.write(entry) || self.held.iter().any(holds)
     }
+}
+
+/// The last name of an entry.
+fn name_of(entry: &str) -> &str {
+    entry.rsplit('/').next().unwrap_or(entry)
 }
 
 /// A glob's beginning without wildcards, up to a slash, and what follows behind that slash. All of it, when it has none.
@@ -321,7 +334,7 @@ fn lead(glob: &str, forms: &Forms, real: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> O
 
 impl Forms {
     /// The path behind the text of an entry, or of a beginning of one; `None` when it has none of its own.
-    fn path_of(&self, entry: &str) -> Option<Vec<u8>> {
+    pub fn path_of(&self, entry: &str) -> Option<Vec<u8>> {
         let below = |directory: &[u8], rest: &str| {
             let mut path = directory.to_vec();
             path.extend(unescape(rest)?);

@@ -1,14 +1,19 @@
 //! What a session knows -> the ledger's columns and the evidence.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use capgate_common::{
+    address::NetEntry,
     discretion::Discretion,
     escapes,
     event::{self as wire, KIND_NAMES},
     evidence::{Addresses, Column, Counts, Entry, Evidence, Item, Process},
     ledger::Recording,
     pathform::{Form, Forms, Place, escape},
+    refuse::{self, Refusals},
     rules::Rules,
 };
 use hashbrown::HashMap;
@@ -156,6 +161,8 @@ pub struct Columns<'a> {
     writes: Tally,
     execs: Tally,
     escapes: Tally,
+    /// `None` when nothing is refused.
+    reaches: Option<Tally>,
     transient: Tally,
     own: Tally,
     probes: Tally,
@@ -185,6 +192,7 @@ impl<'a> Columns<'a> {
             writes: Tally::default(),
             execs: Tally::default(),
             escapes: Tally::default(),
+            reaches: None,
             transient: Tally::default(),
             own: Tally::default(),
             probes: Tally::default(),
@@ -286,8 +294,9 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The column `net`, what does not count of it, and the services among it that start processes for others.
-    pub fn net(&mut self, concluded: Vec<standing::Concluded>) {
+    /// The column `net`, what does not count of it, and the services among it that start processes for others. What is refused is
+    /// reached however it counts, but for an address that nothing was sent to.
+    pub fn net(&mut self, concluded: Vec<standing::Concluded>, refusals: Option<&Refusals>) {
         for standing::Concluded {
             entry,
             standing,
@@ -302,6 +311,9 @@ impl<'a> Columns<'a> {
                     .or_default()
                     .insert(address);
             }
+            if let Some(refusals) = refusals {
+                self.reach_destination(&entry, address, standing, &seen, refusals);
+            }
             if let Some(delegate) = delegate {
                 self.escapes.add(escapes::delegate(delegate), &seen);
             }
@@ -315,10 +327,49 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// A destination is reached by its name, or by the address behind it.
+    fn reach_destination(
+        &mut self,
+        entry: &str,
+        address: Option<IpAddr>,
+        standing: Standing,
+        seen: &Seen,
+        refusals: &Refusals,
+    ) {
+        let Ok(destination) = entry.parse::<NetEntry>() else {
+            return;
+        };
+        if standing == Standing::Probe && !destination.is_unix() {
+            return;
+        }
+        let behind = match (&destination, address) {
+            (&NetEntry::Name { port, .. }, Some(address)) => Some(NetEntry::inet(address, port)),
+            _ => None,
+        };
+        let named = [Some(destination), behind].into_iter().flatten();
+        for destination in named.filter(|it| refusals.destination(it)) {
+            let anchor = if destination.is_unix() {
+                ""
+            } else {
+                refuse::NET
+            };
+            let reaches = self.reaches.get_or_insert_default();
+            reaches.add(format!("{anchor}{destination}"), seen);
+        }
+    }
+
     /// The column `escapes`.
     pub fn escapes(&mut self, escapes: BTreeMap<String, Seen>) {
         for (entry, seen) in escapes {
             self.escapes.add(entry, &seen);
+        }
+    }
+
+    /// The column `reaches`, but for destinations.
+    pub fn reaches(&mut self, reaches: BTreeMap<String, Seen>) {
+        let tally = self.reaches.get_or_insert_default();
+        for (entry, seen) in reaches {
+            tally.add(entry, &seen);
         }
     }
 
@@ -333,6 +384,7 @@ impl<'a> Columns<'a> {
         recording.write_paths = self.writes.keys();
         recording.execs = self.execs.keys();
         recording.escapes = self.escapes.keys();
+        recording.reaches = self.reaches.as_ref().map(Tally::keys);
         let mut witness = Witness {
             processes,
             names: self.names,
@@ -346,6 +398,7 @@ impl<'a> Columns<'a> {
             (Column::Writes, self.writes),
             (Column::Execs, self.execs),
             (Column::Escapes, self.escapes),
+            (Column::Reaches, self.reaches.unwrap_or_default()),
         ] {
             entries.extend(witness.items(tally).into_iter().map(|item| {
                 let Item {

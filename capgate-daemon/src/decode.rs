@@ -157,6 +157,7 @@ fn name(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
     Ok(Fact::Name(Name {
         op,
         attempt: how & wire::NAME_ATTEMPT != 0,
+        refused: how & wire::NAME_REFUSED != 0,
         arg,
         first: reader.name(first, damaged)?,
         second: reader.name(second, damaged)?,
@@ -177,6 +178,8 @@ fn name_op(value: u16) -> Result<NameOp, DecodeError> {
         wire::NAME_CHMOD => NameOp::Chmod,
         wire::NAME_CHOWN => NameOp::Chown,
         wire::NAME_XATTR => NameOp::Xattr,
+        wire::NAME_OPEN => NameOp::Open,
+        wire::NAME_EXEC => NameOp::Exec,
         _ => return Err(DecodeError::Value("name operation")),
     })
 }
@@ -331,14 +334,20 @@ fn socket(reader: &mut Reader<'_>, data_len: usize) -> Result<Fact, DecodeError>
 
 fn exec(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError> {
     let ino = reader.u64()?;
+    let size = reader.u64()?;
     let dev = reader.u32()?;
     let how = reader.u16()?;
     let argv_len = usize::from(reader.u16()?);
     let exe = reader.walked()?;
     let named = reader.named()?;
     let was = reader.u32()?;
+    let cwd = reader.walked()?;
+    reader.u32()?;
     let exe = reader.path(exe, damaged)?;
     let name = reader.name(named, damaged)?;
+    let cwd = (cwd.len > 0 || cwd.flags != 0)
+        .then(|| reader.path(cwd, damaged))
+        .transpose()?;
     let argv = reader.bytes(argv_len)?;
     let argv = argv.strip_suffix(&[0]).unwrap_or(argv);
     Ok(Fact::Exec(Exec {
@@ -348,7 +357,9 @@ fn exec(reader: &mut Reader<'_>, damaged: &mut bool) -> Result<Fact, DecodeError
             ino,
             generation: 0,
         },
+        size,
         name,
+        cwd,
         script: how & wire::EXEC_SCRIPT != 0,
         attempt: how & wire::EXEC_ATTEMPT != 0,
         first: how & wire::EXEC_FIRST != 0,

@@ -178,6 +178,8 @@ pub struct Name {
     pub op: NameOp,
     /// It counts when [`Fact::Done`] of the same thread follows.
     pub attempt: bool,
+    /// The kernel refused it: nothing changed.
+    pub refused: bool,
     /// Flags or mode of the call.
     pub arg: u32,
     /// First name.
@@ -213,6 +215,10 @@ pub enum NameOp {
     Chown,
     /// Extended attribute changed; `arg` as for `Chown`.
     Xattr,
+    /// Opened for writing; refused ones only.
+    Open,
+    /// Executed; refused ones only.
+    Exec,
 }
 
 /// A base directory and a string.
@@ -359,8 +365,12 @@ pub struct Exec {
     pub exe: KernelPath,
     /// Which inode; generation 0.
     pub id: FileId,
+    /// Bytes of it.
+    pub size: u64,
     /// Working directory and name as the caller gave it: for a script the script.
     pub name: Named,
+    /// Working directory, when the name does not start from it.
+    pub cwd: Option<KernelPath>,
     /// An interpreter runs for the named file.
     pub script: bool,
     /// Not a program that runs, but a script whose interpreter the kernel looks for.

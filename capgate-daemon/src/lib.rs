@@ -45,6 +45,7 @@ pub mod process;
 pub mod recorder;
 pub mod recording;
 pub mod refusal;
+pub mod refused;
 pub mod resolve;
 pub mod seen;
 pub mod server;

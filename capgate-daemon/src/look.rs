@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     io::Read as _,
     net::IpAddr,
     os::{
@@ -80,6 +80,12 @@ pub trait Look: Send {
 
     /// The name of a network interface in the namespace with this cookie (`SO_NETNS_COOKIE`), when it can be told.
     fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>>;
+
+    /// The regular file at a path, open for reading. As for [`Look::at`], no link is followed.
+    fn file(&self, path: &[u8]) -> Option<File>;
+
+    /// The program that a process runs, open for reading; `None` when the process has ended.
+    fn program(&self, pid: u32) -> Option<File>;
 
     /// Whether `target`, as the process `caller` names it, is outside the job; `None` when that cannot be told.
     fn is_outside(&self, caller: u32, target: u32) -> Option<bool>;
@@ -329,6 +335,19 @@ impl Look for JobRoot {
         }
         let found = proc::listeners(ports).into_iter();
         found.map(|(port, pid)| (port, Member::of(pid))).collect()
+    }
+
+    fn file(&self, path: &[u8]) -> Option<File> {
+        let file = self.open(path, OFlag::empty()).ok()?;
+        if kind(&fstat(&file).ok()?) != SFlag::S_IFREG {
+            return None;
+        }
+        // Opened as a place first: opening anything but a regular file may do something.
+        File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+    }
+
+    fn program(&self, pid: u32) -> Option<File> {
+        File::open(format!("/proc/{pid}/exe")).ok()
     }
 
     fn is_outside(&self, caller: u32, target: u32) -> Option<bool> {

@@ -38,6 +38,17 @@ pub enum Program {
     Memfd(Arc<[u8]>),
 }
 
+/// A program that began to run.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Which.
+    pub program: Program,
+    /// It is a script, and another program of the same exec runs it.
+    pub is_script: bool,
+    /// Device, inode and size of its file, as the kernel told them; a script's may be unknown.
+    pub file: Option<((u32, u64), u64)>,
+}
+
 /// One process running one program.
 #[derive(Clone, Debug)]
 pub struct Image {

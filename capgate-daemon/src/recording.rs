@@ -37,12 +37,13 @@ use crate::{
     event::Event,
     forwarder::Ready,
     junit,
-    look::JobRoot,
+    look::{JobRoot, Look as _},
     loss, memory,
     mounts::{Mounts, newest},
     permit::NOT_DENIED,
     probes::{At, JobSlot, Probes, ProbesError},
     recorder::{Closing, Facts, Opening, RecordError, Recorded, Recorder, Recording},
+    refused::{Place, Refused},
     resolve::Places,
     session::{self, JobView, Limits, Session},
     stream::{Stream, Subscription},
@@ -228,6 +229,19 @@ impl Recorder for ProbeRecorder {
         beginning.resolvers.clone_from(&configured.resolvers);
         let plan = Plan::make(start, contract, opening.client_pid, &beginning.resolvers)
             .map_err(sentence)?;
+        let refused = rules
+            .as_ref()
+            .filter(|rules| !rules.refuse().is_empty())
+            .map(|rules| {
+                let place = Place {
+                    forms: &forms,
+                    search: start.env.get("PATH").map_or("", String::as_str),
+                    real: &|path| root.real(path),
+                    open: &|path| root.file(path),
+                };
+                Refused::find(rules.refuse(), start.shims.as_deref(), &place).map_err(sentence)
+            })
+            .transpose()?;
         let probe_set = self.shared.kernel().probes.set();
         // A job that is only recorded still has its `ignore_writes` and `scratch`, and is judged by nothing.
         let judged = rules.clone().filter(|_| !start.record);
@@ -262,6 +276,7 @@ impl Recorder for ProbeRecorder {
             ),
             discretion: opening.discretion.clone(),
             forms,
+            refused,
         };
         let session = Session::open(view, Box::new(root))
             .map_err(|_| sentence("the job's share of memory is too small to record anything"))?;

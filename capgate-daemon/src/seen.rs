@@ -1,7 +1,7 @@
 //! How often, when first and by whom something was seen: what evidence says of every entry.
 
 use crate::{
-    event::{InetOp, SocketOp},
+    event::{InetOp, NameOp, SocketOp},
     process::ImageId,
 };
 
@@ -49,6 +49,7 @@ ops! {
     Open = "open",
     Ptrace = "ptrace",
     Receive = "receive",
+    Refused = "refused",
     Rename = "rename",
     Resolve = "resolve",
     Rmdir = "rmdir",
@@ -70,6 +71,27 @@ impl From<InetOp> for Op {
             InetOp::Egress => Self::Egress,
             InetOp::Listen => Self::Listen,
             InetOp::Bind => Self::Bind,
+        }
+    }
+}
+
+impl From<NameOp> for Op {
+    fn from(op: NameOp) -> Self {
+        match op {
+            NameOp::Rename => Self::Rename,
+            NameOp::Unlink => Self::Unlink,
+            NameOp::Rmdir => Self::Rmdir,
+            NameOp::Link => Self::Link,
+            NameOp::Symlink => Self::Symlink,
+            NameOp::Mknod => Self::Mknod,
+            NameOp::Mkdir => Self::Mkdir,
+            NameOp::Truncate => Self::Truncate,
+            NameOp::Bind => Self::Bind,
+            NameOp::Chmod => Self::Chmod,
+            NameOp::Chown => Self::Chown,
+            NameOp::Xattr => Self::Xattr,
+            NameOp::Open => Self::Open,
+            NameOp::Exec => Self::Exec,
         }
     }
 }

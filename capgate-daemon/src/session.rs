@@ -30,6 +30,7 @@ use crate::{
     loss,
     names::{Full, NameId, Names},
     process::{Image, ImageId, Processes, Program},
+    refused::Refused,
     resolve::{Places, Resolver, Unresolved},
     seen::{Moment, Op, Seen},
     servers::Servers,
@@ -40,6 +41,7 @@ use crate::{
 };
 
 use attempts::Attempts;
+use reaches::Reaches;
 
 /// Blind spots that are found here, beside those of `UNSEEN_NAMES`.
 const UNSEEN_SOCKET_FAMILY: &str = "socket_family";
@@ -108,6 +110,8 @@ pub struct JobView {
     pub limits: Limits,
     /// What is kept of command lines.
     pub discretion: Discretion,
+    /// What the contract refuses, when it refuses anything.
+    pub refused: Option<Refused>,
 }
 
 /// What is known when a job has ended and its ring is drained.
@@ -184,6 +188,7 @@ pub struct Session {
     execs: HashMap<Program, Seen>,
     metadata: HashMap<NameId, Seen>,
     escapes: BTreeMap<String, Seen>,
+    reaches: Reaches,
     unseen: BTreeMap<&'static str, Seen>,
     lost: BTreeMap<&'static str, u64>,
     inherited: Vec<Item>,
@@ -217,6 +222,7 @@ impl Session {
             started_ns,
             limits,
             discretion,
+            refused,
         } = view;
         let mut names = Names::new(limits.names, limits.bytes);
         let mut resolver = Resolver::new(&mut names, &slash, places)?;
@@ -284,6 +290,7 @@ impl Session {
             execs: HashMap::new(),
             metadata: HashMap::new(),
             escapes: BTreeMap::new(),
+            reaches: Reaches::of(refused),
             unseen: BTreeMap::new(),
             lost: BTreeMap::new(),
             inherited: Vec::new(),
@@ -327,7 +334,12 @@ impl Session {
         let mut by = moment.by;
         let (op, what) = match fact {
             Fact::File(file) => self.file(scene, &file),
+            Fact::Name(name) if name.refused => {
+                self.reach_attempt(scene, &name, true);
+                return None;
+            }
             Fact::Name(name) if name.attempt => {
+                self.reach_attempt(scene, &name, false);
                 if !self.attempts.names(&task, name, damaged) {
                     self.lose(loss::MEMORY);
                 }
@@ -516,11 +528,17 @@ impl Session {
         self.servers
             .connected(&*self.look, &self.sockets.local_ports());
         let form = |name| self.forms.form(&self.ground.names.bytes(name), &|_| false);
+        let reaches = self.reaches.conclude();
+        let refusals = reaches.as_ref().map(|(refused, _)| &refused.refusals);
         columns.net(
             self.sockets
                 .conclude(&self.ground.names, &*self.look, &form, &self.lookups),
+            refusals,
         );
         columns.escapes(self.escapes);
+        if let Some((_, seen)) = reaches {
+            columns.reaches(seen);
+        }
         let (evidence, ignored) = columns.finish(&mut recording, &self.processes);
         Record {
             recording,
@@ -705,7 +723,8 @@ impl Session {
         let needed = needed
             .chain(self.writes.images())
             .chain(self.sockets.images())
-            .chain(self.lookups.all().map(|(_, lookup)| lookup.seen.by));
+            .chain(self.lookups.all().map(|(_, lookup)| lookup.seen.by))
+            .chain(self.reaches.images());
         self.processes.sweep(needed.chain(self.backlog.images()));
     }
 
@@ -754,6 +773,7 @@ fn may_cross(named: &Named, follow: bool) -> bool {
 mod attempts;
 mod files;
 mod network;
+mod reaches;
 mod running;
 #[cfg(test)]
 mod tests;

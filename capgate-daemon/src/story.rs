@@ -149,6 +149,14 @@ impl Look for Machine {
             .collect()
     }
 
+    fn file(&self, _: &[u8]) -> Option<std::fs::File> {
+        None
+    }
+
+    fn program(&self, _: u32) -> Option<std::fs::File> {
+        None
+    }
+
     fn is_outside(&self, _: u32, target: u32) -> Option<bool> {
         match target {
             1 => Some(true),
@@ -258,6 +266,7 @@ impl Teller {
             Some(Fact::Name(Name {
                 op,
                 attempt: false,
+                refused: false,
                 arg,
                 first,
                 second,
@@ -439,6 +448,8 @@ impl Teller {
                 } else {
                     word(1)
                 }),
+                size: 0,
+                cwd: None,
                 script: words[0] == "script",
                 argv: words[1..]
                     .iter()
@@ -538,6 +549,7 @@ pub(crate) fn view() -> JobView {
         started_ns: START,
         limits: Limits::of_memory(64 << 20, 1_000_000),
         discretion: Discretion::default(),
+        refused: None,
     }
 }
 

@@ -222,6 +222,7 @@ fn record(probes: &Mutex<Probes>, cgroup: u64, root: &Path, work: impl FnOnce())
         started_ns: 0,
         limits: Limits::of_memory(16 << 20, 1_000_000),
         discretion: Discretion::default(),
+        refused: None,
     };
     let look = JobRoot::new(directory.as_fd(), File::open("/").unwrap().into()).unwrap();
     let session = Session::open(view, Box::new(look)).unwrap_or_else(|_| panic!("no room"));

@@ -57,6 +57,8 @@ pub mod class {
     pub const FCHOWNAT: u8 = 29;
     pub const XATTR: u8 = 30;
     pub const LXATTR: u8 = 31;
+    pub const EXECVE: u8 = 32;
+    pub const EXECVEAT: u8 = 33;
     pub const SOCKET: u8 = 40;
     pub const BIND: u8 = 41;
     pub const LISTEN: u8 = 42;

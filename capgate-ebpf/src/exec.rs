@@ -1,7 +1,7 @@
 //! Programs that start.
 
 use capgate_common::{
-    event::{EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named},
+    event::{EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named, Walked},
     limits::ARGV_CAP,
 };
 
@@ -58,6 +58,7 @@ fn try_check<O: Owner>(slot: u32, program: Address) -> Option<()> {
     let record = ExecRecord {
         header: emit::header(KIND_EXEC),
         ino: inode.read(offset!(inode_i_ino))?,
+        size: inode.read(offset!(inode_i_size))?,
         dev: inode
             .follow(offset!(inode_i_sb))?
             .read(offset!(super_block_s_dev))?,
@@ -66,6 +67,8 @@ fn try_check<O: Owner>(slot: u32, program: Address) -> Option<()> {
         exe,
         name: Named::default(),
         was: 0,
+        cwd: Walked::default(),
+        pad: 0,
     };
     draft.send::<KIND_EXEC>(record);
     Some(())
@@ -80,11 +83,17 @@ fn try_exec(slot: u32, was: u32, program: Address) -> Option<()> {
     let filename = program.follow(offset!(linux_binprm_filename))?;
     let interpreter = program.follow(offset!(linux_binprm_interp))?;
     let exe = draft.walk(file.at(offset!(file_f_path)));
-    let base = match cwd_or_root(filename.read::<u8>(0)?) {
+    let start = filename.read::<u8>(0)?;
+    let base = match cwd_or_root(start) {
         Some(path) => draft.walk(path),
         None => FAULT,
     };
     let (len, flags) = draft.kernel_string(filename.0);
+    // Arguments may name files from there.
+    let cwd = match cwd_or_root(0) {
+        Some(path) if start == b'/' => draft.walk(path),
+        _ => Walked::default(),
+    };
     let mut how = if interpreter == filename {
         0
     } else {
@@ -94,6 +103,7 @@ fn try_exec(slot: u32, was: u32, program: Address) -> Option<()> {
     let record = ExecRecord {
         header: emit::header(KIND_EXEC),
         ino: inode.read(offset!(inode_i_ino))?,
+        size: inode.read(offset!(inode_i_size))?,
         dev: inode
             .follow(offset!(inode_i_sb))?
             .read(offset!(super_block_s_dev))?,
@@ -102,6 +112,8 @@ fn try_exec(slot: u32, was: u32, program: Address) -> Option<()> {
         exe,
         name: Named { base, len, flags },
         was,
+        cwd,
+        pad: 0,
     };
     draft.send::<KIND_EXEC>(record);
     Some(())

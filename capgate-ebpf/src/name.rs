@@ -5,14 +5,15 @@
 //! directory and entry; whether it happened is told later.
 
 use capgate_common::event::{
-    DoneRecord, KIND_DONE, KIND_NAME, NAME_ATTEMPT, NAME_CHMOD, NAME_CHOWN, NAME_LINK, NAME_MKDIR,
-    NAME_MKNOD, NAME_RENAME, NAME_RMDIR, NAME_SYMLINK, NAME_TRUNCATE, NAME_UNLINK, NAME_XATTR,
-    NameRecord, Named, PATH_TRUNCATED, Walked,
+    DoneRecord, KIND_DONE, KIND_NAME, NAME_ATTEMPT, NAME_CHMOD, NAME_CHOWN, NAME_EXEC, NAME_LINK,
+    NAME_MKDIR, NAME_MKNOD, NAME_OPEN, NAME_REFUSED, NAME_RENAME, NAME_RMDIR, NAME_SYMLINK,
+    NAME_TRUNCATE, NAME_UNLINK, NAME_XATTR, NameRecord, Named, PATH_TRUNCATED, Walked,
 };
 
 use crate::{
     arch::class,
     emit,
+    file::O_TRUNC,
     kernel::{self, Address, Typed, file_of, offset},
     path::FAULT,
     record::{Draft, Owner, Syscall},
@@ -92,20 +93,133 @@ fn call(class: u8, regs: Regs) -> Option<Call> {
     })
 }
 
-/// A call that named files and succeeded.
+/// `EPERM`, `ENOEXEC`, `EACCES`, `ETXTBSY`, `EROFS`, `ELIBBAD` (include/uapi/asm-generic/errno-base.h, errno.h).
+const EPERM: i64 = 1;
+const ENOEXEC: i64 = 8;
+const EACCES: i64 = 13;
+const ETXTBSY: i64 = 26;
+const EROFS: i64 = 30;
+const ELIBBAD: i64 = 80;
+
+/// Whether a call executes a program.
 #[inline(always)]
-pub fn named(class: u8, slot: u32, regs: Regs) {
-    let Some(call) = call(class, regs) else {
+pub fn is_exec(class: u8) -> bool {
+    class == class::EXECVE || class == class::EXECVEAT
+}
+
+/// Whether a call that failed was refused what it named, and not just mistaken about it: a search through `PATH` names much that is
+/// not there.
+#[inline(always)]
+pub fn is_refused(class: u8, ret: i64) -> bool {
+    let denied = ret == -EACCES || ret == -EPERM;
+    match class {
+        class::EXECVE | class::EXECVEAT => {
+            denied || ret == -ENOEXEC || ret == -ETXTBSY || ret == -ELIBBAD
+        }
+        class::OPEN..=class::CREAT | class::RENAME..=class::TRUNCATE => denied || ret == -EROFS,
+        _ => false,
+    }
+}
+
+/// `O_ACCMODE`, `O_CREAT` (include/uapi/asm-generic/fcntl.h).
+const O_ACCMODE: u64 = 0o3;
+const O_CREAT: u64 = 0o100;
+
+/// A call that named files and was refused: a change of names, an open for writing, an exec.
+#[inline(always)]
+pub fn refused(class: u8, slot: u32, regs: Regs) {
+    let (a0, a1, a2) = (regs.arg::<0>(), regs.arg::<1>(), regs.arg::<2>());
+    let (op, dir, string, flags) = match class {
+        class::OPEN => (NAME_OPEN, AT_FDCWD, a0, a1),
+        class::OPENAT => (NAME_OPEN, a0 as i32, a1, a2),
+        class::OPENAT2 => {
+            let flags = kernel::user::<u64>(a2).unwrap_or(O_TRUNC);
+            (NAME_OPEN, a0 as i32, a1, flags)
+        }
+        class::CREAT => (NAME_OPEN, AT_FDCWD, a0, O_TRUNC),
+        class::EXECVE => (NAME_EXEC, AT_FDCWD, a0, O_TRUNC),
+        class::EXECVEAT => (NAME_EXEC, a0 as i32, a1, O_TRUNC),
+        _ => {
+            if let Some(call) = call(class, regs) {
+                record(slot, &call, NAME_REFUSED);
+            }
+            return;
+        }
+    };
+    if flags & (O_ACCMODE | O_CREAT | O_TRUNC) != 0 {
+        record(slot, &one(op, dir, string, 0), NAME_REFUSED);
+    }
+}
+
+/// `MAY_EXEC` (include/linux/fs.h).
+const MAY_EXEC: u32 = 1;
+/// `FMODE_EXEC` among the flags of an open (`__FMODE_EXEC`, include/linux/fs.h).
+const FMODE_EXEC: u32 = 1 << 5;
+
+/// A file was not opened for the current task: `ret` is the error, `name` a `struct filename` that starts from a descriptor, `how` a
+/// `struct open_flags`. Recorded when it was refused, and was to be written or executed.
+#[inline(always)]
+pub fn open_refused<O: Owner>(ret: i64, dir: i32, name: Address, how: Address) {
+    if !is_refused(class::EXECVE, ret) && ret != -EROFS {
+        return;
+    }
+    let Some(slot) = scope::current() else {
+        return;
+    };
+    let flags: u32 = how.read(offset!(open_flags_open_flag)).unwrap_or(u32::MAX);
+    let access: u32 = how.read(offset!(open_flags_acc_mode)).unwrap_or(MAY_EXEC);
+    let op = if flags & FMODE_EXEC != 0 && access & MAY_EXEC != 0 {
+        NAME_EXEC
+    } else if u64::from(flags) & (O_ACCMODE | O_CREAT | O_TRUNC) != 0 {
+        NAME_OPEN
+    } else {
         return;
     };
     emit::attempted::<KIND_NAME>(slot);
-    if try_named(slot, &call).is_none() {
+    if try_open_refused::<O>(slot, op, dir, name).is_none() {
         emit::lost::<KIND_NAME>(slot);
     }
 }
 
 #[inline(always)]
-fn try_named(slot: u32, call: &Call) -> Option<()> {
+fn try_open_refused<O: Owner>(slot: u32, op: u16, dir: i32, name: Address) -> Option<()> {
+    let mut draft = Draft::<O, NameRecord>::new(slot)?;
+    let text: Address = name.read(offset!(filename_name))?;
+    let base = match base_of(dir, text.read::<u8>(0)?) {
+        Some(path) => draft.walk(path),
+        None => FAULT,
+    };
+    let (len, flags) = draft.kernel_string(text.0);
+    let record = NameRecord {
+        header: emit::header(KIND_NAME),
+        op,
+        how: NAME_REFUSED,
+        arg: 0,
+        first: Named { base, len, flags },
+        second: Named::default(),
+    };
+    draft.send::<KIND_NAME>(record);
+    Some(())
+}
+
+/// A call that named files and succeeded.
+#[inline(always)]
+pub fn named(class: u8, slot: u32, regs: Regs) {
+    if let Some(call) = call(class, regs) {
+        record(slot, &call, 0);
+    }
+}
+
+#[inline(always)]
+fn record(slot: u32, call: &Call, how: u16) {
+    emit::attempted::<KIND_NAME>(slot);
+    if try_named(slot, call, how).is_none() {
+        emit::lost::<KIND_NAME>(slot);
+    }
+}
+
+#[inline(always)]
+fn try_named(slot: u32, call: &Call, how: u16) -> Option<()> {
     let mut draft = Draft::<Syscall, NameRecord>::new(slot)?;
     let first = if call.op == NAME_SYMLINK {
         // The text of a symlink is data, not a name: it has no base.
@@ -125,7 +239,7 @@ fn try_named(slot: u32, call: &Call) -> Option<()> {
     let record = NameRecord {
         header: emit::header(KIND_NAME),
         op: call.op,
-        how: 0,
+        how,
         arg: call.arg,
         first,
         second,

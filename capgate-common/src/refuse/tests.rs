@@ -42,6 +42,9 @@ fn a_destination_is_refused_by_the_syntax_of_allow_net() {
     check("unix:/run/docker.sock", "unix:/run/docker.sock", true);
     check("unix:/run/docker.sock", "unix:/run/docker2.sock", false);
     check("unix:@abstract", "unix:@abstract", true);
+    check("net:*.example.org:443", "www.example.org:443", true);
+    check("net:*.example.org:443", "dns:www.example.org", false);
+    check("net:dns:*.example.org", "dns:www.example.org", true);
 }
 
 #[test]
@@ -71,7 +74,8 @@ fn links_in_refused_paths_are_followed() {
                 b"/var/run/there.sock" => b"/run/there.sock",
                 b"/home/u/.ssh" => b"/secrets/u",
                 b"/work/tools" => b"/opt/tools",
-                b"/usr/bin/az" => b"/usr/lib/az/main",
+                b"/usr/bin/az" => b"/usr/lib/az/az",
+                b"/usr/bin/nc" => b"/bin/busybox",
                 _ => return None,
             }
             .to_vec(),
@@ -83,6 +87,7 @@ fn links_in_refused_paths_are_followed() {
         "write:~/.ssh/**",
         "exec:tools/*",
         "exec:/usr/bin/az",
+        "exec:/usr/bin/nc",
         "exec:/missing/x",
     ])
     .followed(&forms, &real)
@@ -92,8 +97,9 @@ fn links_in_refused_paths_are_followed() {
     assert!(net("unix:/run/there.sock") && !net("unix:/run/other.sock"));
     assert!(followed.write("/secrets/u/id") && followed.write("~/.ssh/id"));
     assert!(followed.displace("/secrets"));
-    assert!(followed.program("/opt/tools/az") && followed.program("/usr/lib/az/main"));
+    assert!(followed.program("/opt/tools/az") && followed.program("/usr/lib/az/az"));
     assert!(followed.program("/missing/x"));
+    assert!(followed.program("/usr/bin/nc") && !followed.program("/bin/busybox"));
 }
 
 #[test]

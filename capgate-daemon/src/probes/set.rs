@@ -100,7 +100,7 @@ pub(super) const FORWARD_HOOKS: [Hook; 4] = [
 /// The tracepoint that tells io_uring operations; kernels before 6.3 lack it.
 pub(super) const IO_URING: &str = "btf_trace_io_uring_submit_req";
 
-const TRACEPOINT_HOOKS: [Hook; 10] = [
+const TRACEPOINT_HOOKS: [Hook; 11] = [
     hook("sys_exit", Where::Tracepoint("sys_exit")),
     hook(
         "cgroup_attach_task",
@@ -121,14 +121,16 @@ const TRACEPOINT_HOOKS: [Hook; 10] = [
     hook("sent_many", Where::Behind("sys_exit")),
     hook("received", Where::Behind("sys_exit")),
     hook("traced", Where::Behind("sys_exit")),
+    hook("refused", Where::Behind("sys_exit")),
 ];
 
 /// The function that makes an MPTCP socket listen; kernels without MPTCP lack it.
 pub(super) const MPTCP: &str = "mptcp_listen";
 
-const FENTRY_HOOKS: [Hook; 40] = [
+const FENTRY_HOOKS: [Hook; 41] = [
     hook("file_open", Where::Entry("security_file_open")),
     hook("file_receive", Where::Entry("security_file_receive")),
+    hook("open_refused", Where::Exit("do_filp_open")),
     hook("truncate", Where::Exit("vfs_truncate")),
     hook("path_mkdir", Where::Entry("security_path_mkdir")),
     hook("path_rmdir", Where::Entry("security_path_rmdir")),

@@ -155,6 +155,7 @@ fn a_source_of_a_link_that_cannot_be_told_is_lost_when_somebody_writes_through_i
 fn unlink(first: Named) -> Vec<crate::event::Event> {
     let name = Name {
         attempt: false,
+        refused: false,
         op: NameOp::Unlink,
         arg: 0,
         first,

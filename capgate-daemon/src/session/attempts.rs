@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::{
     event::{Name, NameOp, Task},
-    process::Program,
+    process::Ran,
 };
 
 /// More threads than this in the middle of a call at the same time are not followed.
@@ -19,7 +19,7 @@ struct Attempt {
     /// And whether its record was damaged.
     name: Option<(Name, bool)>,
     /// Scripts on the way to an interpreter.
-    scripts: Vec<Program>,
+    scripts: Vec<Ran>,
 }
 
 /// Every thread's attempts, by thread id.
@@ -51,7 +51,7 @@ impl Attempts {
 
     /// The kernel looks for what runs a script; `first` when that is the file that the call named. Without room the script is
     /// left to be found by its name.
-    pub(super) fn script(&mut self, task: &Task, script: Program, first: bool) {
+    pub(super) fn script(&mut self, task: &Task, script: Ran, first: bool) {
         if let Some(attempt) = self.of(task) {
             if first {
                 attempt.scripts.clear();
@@ -61,7 +61,7 @@ impl Attempts {
     }
 
     /// An interpreter runs, for a thread that had this id: the scripts on the way to it.
-    pub(super) fn executed(&mut self, tid: u32) -> Vec<Program> {
+    pub(super) fn executed(&mut self, tid: u32) -> Vec<Ran> {
         let attempt = self.0.remove(&tid);
         attempt.map(|attempt| attempt.scripts).unwrap_or_default()
     }

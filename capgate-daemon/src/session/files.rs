@@ -49,6 +49,7 @@ impl Session {
         let Some(name) = self.kernel_path(scene, &file.path) else {
             return (op, What::Nothing);
         };
+        self.reach_write(name, &[op], &scene.moment);
         let result = self
             .writes
             .opened(&mut self.ground, name, file, op, &scene.moment);
@@ -59,20 +60,7 @@ impl Session {
     /// A change of names happened.
     pub(super) fn name(&mut self, scene: Scene<'_>, name: &Name) -> (Op, What) {
         let first = &name.first;
-        let op = match name.op {
-            NameOp::Rename => Op::Rename,
-            NameOp::Unlink => Op::Unlink,
-            NameOp::Rmdir => Op::Rmdir,
-            NameOp::Link => Op::Link,
-            NameOp::Symlink => Op::Symlink,
-            NameOp::Mknod => Op::Mknod,
-            NameOp::Mkdir => Op::Mkdir,
-            NameOp::Truncate => Op::Truncate,
-            NameOp::Bind => Op::Bind,
-            NameOp::Chmod => Op::Chmod,
-            NameOp::Chown => Op::Chown,
-            NameOp::Xattr => Op::Xattr,
-        };
+        let op = Op::from(name.op);
         let what = match name.op {
             NameOp::Rename => self.rename(scene, name),
             NameOp::Link => self.link(scene, name),
@@ -86,6 +74,8 @@ impl Session {
             NameOp::Chown | NameOp::Xattr => {
                 self.change(scene, first, name.arg & AT_SYMLINK_NOFOLLOW == 0, op)
             }
+            // Told of only when they are refused.
+            NameOp::Open | NameOp::Exec => What::Nothing,
         };
         (op, what)
     }
@@ -96,6 +86,8 @@ impl Session {
         let Some((from, to)) = from.zip(to) else {
             return What::Nothing;
         };
+        self.reach_displaced(from, &[Op::Rename], &scene.moment);
+        self.reach_displaced(to, &[Op::Rename], &scene.moment);
         let result = self
             .writes
             .renamed(&mut self.ground, from, to, name.arg, &scene.moment);
@@ -118,6 +110,11 @@ impl Session {
         } else {
             self.try_resolve(scene, &name.first, follow).ok()
         };
+        self.reach_write(to, &[Op::Link], &scene.moment);
+        // Whoever writes through the new name writes to the old one.
+        if let Some(from) = from {
+            self.reach_write(from, &[Op::Link], &scene.moment);
+        }
         self.writes
             .linked(&mut self.ground, from, to, &scene.moment);
         What::Name(to)
@@ -128,6 +125,7 @@ impl Session {
             return What::Nothing;
         };
         let text = (!name.first.broken).then_some(name.first.string.as_slice());
+        self.reach_write(link, &[Op::Symlink], &scene.moment);
         self.writes
             .symlinked(&mut self.ground, link, text, &scene.moment);
         What::Name(link)
@@ -137,6 +135,7 @@ impl Session {
         let Some(name) = self.resolve(scene, named, true) else {
             return What::Nothing;
         };
+        self.reach_write(name, &[Op::Truncate], &scene.moment);
         let result = self.writes.truncated(&mut self.ground, name, &scene.moment);
         self.fit(result);
         What::Name(name)
@@ -146,6 +145,7 @@ impl Session {
         let Some(name) = self.resolve(scene, named, false) else {
             return What::Nothing;
         };
+        self.reach_write(name, &[op], &scene.moment);
         let what = Now::present(kind, Origin::Made(name));
         self.writes
             .made(&mut self.ground, name, what, op, &scene.moment, false);
@@ -156,6 +156,11 @@ impl Session {
         let Some(name) = self.resolve(scene, named, false) else {
             return What::Nothing;
         };
+        if op == Op::Rmdir {
+            self.reach_displaced(name, &[op], &scene.moment);
+        } else {
+            self.reach_write(name, &[op], &scene.moment);
+        }
         let result = self
             .writes
             .removed(&mut self.ground, name, op, &scene.moment);

@@ -6,10 +6,15 @@ use super::{Scene, Session, UNSEEN_PTRACE};
 use crate::{
     event::{Exec, Membership, Top},
     loss,
-    process::{ImageId, Program},
+    process::{ImageId, Program, Ran},
     seen::{Moment, Op, Seen},
     told::What,
 };
+
+/// Device, inode and size of a record's file.
+fn file_of(exec: &Exec) -> ((u32, u64), u64) {
+    ((exec.id.dev, exec.id.ino), exec.size)
+}
 
 impl Session {
     /// A program started. The answer is the image that runs now.
@@ -19,25 +24,38 @@ impl Session {
             .processes
             .executed(scene.task, program.clone(), &exec.argv);
         let moment = Moment { by, ..scene.moment };
-        self.ran(program, Op::Exec, &moment);
-        let scripts = self.attempts.executed(exec.was);
-        let told = !scripts.is_empty();
-        for script in scripts {
-            self.ran(script, Op::Script, &moment);
-        }
+        let mut ran = vec![Ran {
+            program,
+            is_script: false,
+            file: Some(file_of(exec)),
+        }];
+        ran.extend(self.attempts.executed(exec.was));
         if exec.script
-            && !told
+            && ran.len() == 1
             && let Some(script) = self.resolve(scene, &exec.name, true)
         {
-            self.ran(Program::File(script), Op::Script, &moment);
+            ran.push(Ran {
+                program: Program::File(script),
+                is_script: true,
+                file: None,
+            });
+        }
+        let is_shim = self.reach_exec(Scene { moment, ..scene }, exec, &ran);
+        for ran in ran.into_iter().filter(|_| !is_shim) {
+            let op = if ran.is_script { Op::Script } else { Op::Exec };
+            self.ran(ran.program, op, &moment);
         }
         by
     }
 
     /// A script whose interpreter the kernel looks for.
     pub(super) fn script(&mut self, scene: Scene<'_>, exec: &Exec) {
-        let program = self.program(scene, exec);
-        self.attempts.script(scene.task, program, exec.first);
+        let script = Ran {
+            program: self.program(scene, exec),
+            is_script: true,
+            file: Some(file_of(exec)),
+        };
+        self.attempts.script(scene.task, script, exec.first);
     }
 
     fn program(&mut self, scene: Scene<'_>, exec: &Exec) -> Program {

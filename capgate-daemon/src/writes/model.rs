@@ -135,6 +135,7 @@ impl Disk {
             };
             Some(Fact::Name(Name {
                 attempt: false,
+                refused: false,
                 op,
                 arg,
                 first: call_name(first, from_root),
@@ -177,6 +178,7 @@ impl Disk {
                 };
                 Some(Fact::Name(Name {
                     attempt: false,
+                    refused: false,
                     op: NameOp::Symlink,
                     arg: 0,
                     first: text,

@@ -61,6 +61,8 @@ pub static CLASSES: [u8; NUMBERS] = table([
     (197, class::XATTR),
     (189, class::LXATTR),
     (198, class::LXATTR),
+    (59, class::EXECVE),
+    (322, class::EXECVEAT),
     (41, class::SOCKET),
     (49, class::BIND),
     (50, class::LISTEN),

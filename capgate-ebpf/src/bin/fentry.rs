@@ -57,6 +57,19 @@ pub fn file_receive(ctx: FEntryContext) -> i32 {
     0
 }
 
+/// Kernel: `struct file *do_filp_open(int dfd, struct filename *pathname, const struct open_flags *op)`: every way to open by name,
+/// that of a program to be executed included. Here are those that may not.
+#[fexit(function = "do_filp_open")]
+pub fn open_refused(ctx: FExitContext) -> i32 {
+    name::open_refused::<Pool>(
+        ctx.ret::<u64>().unwrap_or(0) as i64,
+        ctx.arg::<u64>(0) as i32,
+        pointer!(ctx, 1),
+        pointer!(ctx, 2),
+    );
+    0
+}
+
 /// Kernel: `long vfs_truncate(const struct path *path, loff_t length)`, of truncate(2).
 #[fexit(function = "vfs_truncate")]
 pub fn truncate(ctx: FExitContext) -> i32 {

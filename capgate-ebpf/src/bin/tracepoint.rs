@@ -79,10 +79,12 @@ fn dispatch(ctx: &BtfTracePointContext, class: u8, slot: u32, ret: i64) {
         if socket::is_inet(Regs::new(ctx.arg(0)).arg::<0>() as u32) {
             return;
         }
-    } else if ret < 0 {
+    } else if ret < 0 && !name::is_refused(class, ret) || ret >= 0 && name::is_exec(class) {
+        // A program that started is told of by its own hook.
         return;
     }
     let concern = match class {
+        _ if ret < 0 && !attempt => CONCERN_REFUSED,
         class::IO_URING_SETUP => {
             if !kernel::io_uring_ops() {
                 emit::unseen(slot, UNSEEN_IO_URING, 255);
@@ -168,6 +170,7 @@ concerns! {
         }
     }
     CONCERN_TRACED = 6, traced(class, slot, regs, _ret) { process::traced(class, slot, regs); }
+    CONCERN_REFUSED = 7, refused(class, slot, regs, _ret) { name::refused(class, slot, regs); }
 }
 
 /// Kernel: `trace_sched_process_fork(struct task_struct *parent, struct task_struct *child)`.
