@@ -193,11 +193,10 @@ pub fn leaf(path: &[u8]) -> &[u8] {
 
 /// Programs that run the file which an argument names, by their names without a version, and the letters of the options after which
 /// there is none: what they run is in the argument itself, or a module.
-const INTERPRETERS: [(&str, &str); 25] = [
+const INTERPRETERS: [(&str, &str); 23] = [
     ("ash", "c"),
     ("bash", "c"),
     ("bun", "e"),
-    ("busybox", "c"),
     ("dash", "c"),
     ("deno", ""),
     ("fish", "c"),
@@ -215,30 +214,36 @@ const INTERPRETERS: [(&str, &str); 25] = [
     ("ruby", "e"),
     ("sh", "c"),
     ("tclsh", ""),
-    ("toybox", "c"),
     ("wish", ""),
     ("yash", "c"),
     ("zsh", "c"),
 ];
 
+/// Programs that are what they are called, or what their first argument calls.
+const MULTI_CALL: [&[u8]; 2] = [b"busybox", b"toybox"];
+
 /// The arguments of an interpreter that may name the file which it runs, in order; empty for any other program.
 #[must_use]
 pub fn scripts<'a>(program: &[u8], argv: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
-    let name = leaf(program);
+    let mut arguments = argv.iter().map(Vec::as_slice);
+    let called = arguments.next().map(leaf).unwrap_or_default();
+    let name = match leaf(program) {
+        name if !MULTI_CALL.contains(&name) => name,
+        _ if !MULTI_CALL.contains(&called) => called,
+        _ => arguments.next().unwrap_or_default(),
+    };
     // `python3.11`, `ld-linux-x86-64.so.2`.
-    let end = name
-        .iter()
-        .position(|byte| !byte.is_ascii_alphabetic())
-        .unwrap_or(name.len());
+    let end = name.iter().position(|byte| !byte.is_ascii_alphabetic());
+    let name = &name[..end.unwrap_or(name.len())];
     let Some((_, letters)) = INTERPRETERS
         .iter()
-        .find(|(known, _)| known.as_bytes() == &name[..end])
+        .find(|(known, _)| known.as_bytes() == name)
     else {
         return Vec::new();
     };
     let mut files = Vec::new();
-    for argument in argv.iter().skip(1) {
-        match argument.as_slice() {
+    for argument in arguments {
+        match argument {
             b"-" => break,
             [b'-', b'-', ..] => {}
             [b'-', cluster @ ..] => {
@@ -283,7 +288,7 @@ mod tests {
             "/lib64/ld-linux-x86-64.so.2 --argv0 x /usr/bin/az",
             "x /usr/bin/az",
         );
-        check("/bin/busybox sh az", "sh az");
+        check("/bin/busybox sh az", "az");
     }
 
     #[test]
@@ -301,5 +306,9 @@ mod tests {
         check("/usr/bin/cat /usr/bin/az", "");
         check("/usr/bin/ldd /usr/bin/az", "");
         check("/usr/bin/shasum az", "");
+        check("/bin/busybox cat az", "");
+        assert!(scripts(b"/bin/busybox", &[b"cat".to_vec(), b"az".to_vec()]).is_empty());
+        let shell = [b"/bin/sh".to_vec(), b"az".to_vec()];
+        assert_eq!(scripts(b"/bin/busybox", &shell), [b"az"]);
     }
 }

@@ -36,6 +36,10 @@ pub(crate) struct Right {
     pub(crate) writes: BTreeSet<String>,
     pub(crate) execs: BTreeSet<String>,
     pub(crate) escapes: BTreeSet<String>,
+    /// All of the column; `None`: the contract refuses nothing.
+    pub(crate) reaches: Option<BTreeSet<String>>,
+    /// What the contract refuses.
+    pub(crate) refuse: BTreeSet<String>,
     /// Members of lists of the evidence that must be there. There may be more.
     pub(crate) evidence: Vec<(List, String)>,
     /// Why nobody can tell the whole, in both sets; nothing: the ledger is complete.
@@ -113,6 +117,8 @@ impl Row {
                 writes: BTreeSet::new(),
                 execs,
                 escapes: BTreeSet::new(),
+                reaches: None,
+                refuse: BTreeSet::new(),
                 evidence: Vec::new(),
                 incomplete: BTreeSet::new(),
                 code: 0,
@@ -218,6 +224,15 @@ impl Row {
     /// The kernel refuses connections that these patterns do not allow. The job keeps its contract, but for what [`Row::refused`] says.
     pub(crate) fn enforced(mut self, patterns: &str) -> Self {
         self.right.allowed = Some(words(patterns));
+        self.right.gated = true;
+        self
+    }
+
+    /// All of the column, of a job that is refused this. It is gated by a contract that it keeps otherwise.
+    pub(crate) fn reaches(mut self, refuse: &str, entries: &str) -> Self {
+        self.right.refuse = words(refuse);
+        self.right.code = if entries.is_empty() { 0 } else { 120 };
+        self.right.reaches = Some(words(entries));
         self.right.gated = true;
         self
     }

@@ -12,6 +12,7 @@ mod namespaces;
 mod network;
 mod paths;
 mod races;
+mod refused;
 mod threads;
 mod uring;
 
@@ -30,5 +31,6 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Row>)> {
         ("escapes", escapes::rows()),
         ("network", network::rows()),
         ("enforcement", enforcement::rows()),
+        ("refused", refused::rows()),
     ]
 }

@@ -296,3 +296,6 @@ fn original_in(originals: &[Original], file: &File) -> Option<String> {
 fn leaf_of(named: &Named) -> String {
     escape(refused::leaf(&named.string))
 }
+
+#[cfg(test)]
+mod tests;

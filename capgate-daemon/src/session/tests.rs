@@ -557,6 +557,12 @@ impl crate::look::Look for Slow {
     fn interface(&self, _: u64, _: u32) -> Option<Vec<u8>> {
         None
     }
+    fn file(&self, _: &[u8]) -> Option<std::fs::File> {
+        None
+    }
+    fn program(&self, _: u32) -> Option<std::fs::File> {
+        None
+    }
     fn is_outside(&self, _: u32, _: u32) -> Option<bool> {
         None
     }

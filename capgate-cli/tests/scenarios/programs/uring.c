@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 
 static struct io_uring_params params;
 static char *submissions, *completions;
@@ -60,6 +61,7 @@ int main(int argc, char **argv)
 	struct io_uring_sqe entry = { .fd = AT_FDCWD };
 	struct open_how how = { .flags = O_WRONLY | O_CREAT, .mode = 0644 };
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9) };
+	struct sockaddr_un local = { .sun_family = AF_UNIX, .sun_path = "s.sock" };
 	struct iovec data = { .iov_base = "x", .iov_len = 1 };
 	struct msghdr message = { .msg_name = &to, .msg_namelen = sizeof to, .msg_iov = &data, .msg_iovlen = 1 };
 	int result, expected = 0;
@@ -109,6 +111,12 @@ int main(int argc, char **argv)
 		entry.off = sizeof to;
 		result = perform(&entry);
 		expected = -ECONNREFUSED;
+	} else if (strcmp(operation, "unix") == 0) {
+		entry.opcode = IORING_OP_CONNECT;
+		entry.fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		entry.addr = (unsigned long)&local;
+		entry.off = sizeof local;
+		result = perform(&entry);
 	} else if (strcmp(operation, "sendmsg") == 0) {
 		entry.opcode = IORING_OP_SENDMSG;
 		entry.fd = socket(AF_INET, SOCK_DGRAM, 0);
