@@ -71,6 +71,14 @@ impl Refusal {
         }
     }
 
+    /// The destinations that it refuses.
+    pub fn net(&self) -> Option<&NetPattern> {
+        match &self.what {
+            What::Net(pattern) => Some(pattern),
+            _ => None,
+        }
+    }
+
     /// The same with another glob of names or programs.
     #[must_use]
     pub fn with_glob(&self, glob: String) -> Self {

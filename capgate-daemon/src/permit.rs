@@ -2,14 +2,18 @@
 //!
 //! The kernel takes the rule of the longest prefix alone, so that each rule has the ports of all networks around its own.
 
-use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    ops::RangeInclusive,
+};
 
 use capgate_common::{
     contract::Contract,
     enforce::{ANY_SCOPE, KIND_LOCAL, KIND_PORTS, KIND_RAW, MAX_RANGES, Ports},
     netpattern::reach::{Addresses, Reach, is_link_local},
 };
-use capgate_common::{hostname::HostName, netpattern::NetPattern};
+use capgate_common::{hostname::HostName, netpattern::NetPattern, refuse::Refusal};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// What the kernel cannot refuse to a job, a phrase each.
@@ -66,13 +70,20 @@ pub struct Place {
     pub scope: u32,
 }
 
-/// What is permitted where.
+/// Ports, by the places that name them themselves.
+type Places = HashMap<Place, Vec<RangeInclusive<u16>>>;
+
+/// What is permitted where, and what is refused whatever is permitted.
 #[derive(Clone, Debug, Default)]
 pub struct Permits {
     /// What each place permits by itself.
-    own: HashMap<Place, Vec<RangeInclusive<u16>>>,
+    own: Places,
+    /// What each place refuses by itself.
+    refused: Places,
     /// Patterns over host names.
     names: Vec<NetPattern>,
+    /// The same of what is refused.
+    refused_names: Vec<NetPattern>,
     /// Places that answers of resolvers gave.
     answered: usize,
 }
@@ -81,17 +92,27 @@ impl Permits {
     /// What a contract permits by address. `interface` gives the index of a network interface by its name.
     #[must_use]
     pub fn of_contract(contract: &Contract, interface: impl Fn(&str) -> Option<u32>) -> Self {
-        let mut permits = Self::default();
+        let refused: Vec<&NetPattern> = contract.refuse.iter().filter_map(Refusal::net).collect();
+        let named = refused.iter().filter(|it| it.names_hosts());
+        let mut permits = Self {
+            refused_names: named.map(|&it| it.clone()).collect(),
+            ..Self::default()
+        };
+        permits.take(&refused, &interface);
+        permits.refused = std::mem::take(&mut permits.own);
         let names = contract.allow_net.iter().filter(|it| it.names_hosts());
         permits.names.extend(names.cloned());
-        for reach in contract
-            .allow_net
-            .iter()
-            .filter_map(|pattern| pattern.reach())
-        {
+        let allowed: Vec<&NetPattern> = contract.allow_net.iter().collect();
+        permits.take(&allowed, &interface);
+        permits
+    }
+
+    /// Takes in what patterns name by address.
+    fn take(&mut self, patterns: &[&NetPattern], interface: &impl Fn(&str) -> Option<u32>) {
+        for reach in patterns.iter().filter_map(|pattern| pattern.reach()) {
             match reach {
                 Reach::Ports(addresses, ports) => {
-                    permits.permit_at(KIND_PORTS, &addresses, &interface, ports);
+                    self.permit_at(KIND_PORTS, &addresses, interface, ports);
                 }
                 Reach::Raw(addresses, protocol) => {
                     let Some(protocol) = u8::try_from(protocol).ok() else {
@@ -104,12 +125,11 @@ impl Permits {
                         .as_ref()
                         .map_or(&anywhere[..], std::slice::from_ref)
                     {
-                        permits.permit_at(kind, addresses, &interface, 0..=0);
+                        self.permit_at(kind, addresses, interface, 0..=0);
                     }
                 }
             }
         }
-        permits
     }
 
     /// Addresses of the host itself.
@@ -149,6 +169,9 @@ impl Permits {
             .iter()
             .filter_map(|it| it.ports_at(name))
             .collect();
+        let refused = self.refused_names.iter();
+        let refused = refused.filter_map(|it| it.ports_at(name)).collect();
+        let ports = without(merge(ports), &merge(refused));
         if ports.is_empty() {
             return Ok(Vec::new());
         }
@@ -207,12 +230,13 @@ impl Permits {
     /// # Errors
     /// When one of them has too many ranges of ports.
     pub fn rules(&self) -> Result<Vec<Rule>, PermitError> {
-        self.own.keys().map(|&place| self.rule(place)).collect()
+        let places: HashSet<&Place> = self.own.keys().chain(self.refused.keys()).collect();
+        places.into_iter().map(|&place| self.rule(place)).collect()
     }
 
-    /// The rule of one place, with what the networks around it permit.
+    /// The rule of one place, with what the networks around it permit, less what they refuse.
     fn rule(&self, place: Place) -> Result<Rule, PermitError> {
-        let mut ranges = Vec::new();
+        let (mut ranges, mut refused) = (Vec::new(), Vec::new());
         for len in 0..=place.net.prefix_len() {
             let Ok(around) = IpNet::new(place.net.addr(), len) else {
                 continue;
@@ -222,8 +246,9 @@ impl Permits {
                 ..place
             };
             ranges.extend(self.own.get(&around).into_iter().flatten().cloned());
+            refused.extend(self.refused.get(&around).into_iter().flatten().cloned());
         }
-        let merged = merge(ranges);
+        let merged = without(merge(ranges), &merge(refused));
         let mut ports = Ports::default();
         if merged.len() > MAX_RANGES {
             return Err(PermitError::Ranges {
@@ -237,6 +262,23 @@ impl Permits {
         }
         Ok(Rule { place, ports })
     }
+}
+
+/// Ascending ranges less other ones.
+fn without(
+    ranges: Vec<RangeInclusive<u16>>,
+    less: &[RangeInclusive<u16>],
+) -> Vec<RangeInclusive<u16>> {
+    less.iter().fold(ranges, |ranges, less| {
+        let parts = ranges.into_iter().flat_map(|range| {
+            let before = less.start().checked_sub(1);
+            let before = before.map(|last| *range.start()..=last.min(*range.end()));
+            let after = less.end().checked_add(1);
+            let after = after.map(|first| first.max(*range.start())..=*range.end());
+            [before, after].into_iter().flatten()
+        });
+        parts.filter(|part| !part.is_empty()).collect()
+    })
 }
 
 fn is_whole(net: IpNet) -> bool {
@@ -262,17 +304,22 @@ fn merge(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
 mod tests {
     use super::*;
 
-    fn contract(allow_net: &[&str]) -> Contract {
+    fn contract(allow_net: &[&str], refuse: &[&str]) -> Contract {
         let text = serde_json::json!({
-            "allow_net": allow_net, "cpu_budget": 1, "writes": capgate_common::ledger::EMPTY_DIGEST,
+            "allow_net": allow_net, "refuse": refuse, "cpu_budget": 1, "writes": capgate_common::ledger::EMPTY_DIGEST,
         });
         Contract::from_json(text.to_string().as_bytes()).unwrap()
     }
 
     /// Rules as text: kind, network, interface, ports.
     fn rules(allow_net: &[&str]) -> Vec<String> {
+        rules_but(allow_net, &[])
+    }
+
+    /// The same, less what is refused.
+    fn rules_but(allow_net: &[&str], refuse: &[&str]) -> Vec<String> {
         let interface = |name: &str| (name == "eth0").then_some(2);
-        let permits = Permits::of_contract(&contract(allow_net), interface);
+        let permits = Permits::of_contract(&contract(allow_net, refuse), interface);
         let mut rules: Vec<String> = permits
             .rules()
             .unwrap()
@@ -311,6 +358,48 @@ mod tests {
                 "0 192.0.2.1/32 1-1"
             ]
         );
+    }
+
+    #[test]
+    fn what_is_refused_is_taken_out_of_what_is_allowed() {
+        assert_eq!(
+            rules_but(
+                &["169.254.0.0/16:*", "169.254.169.254:80", "192.0.2.1:80"],
+                &["net:169.254.169.254:*", "net:192.0.2.0/24:80-90", "exec:az"]
+            ),
+            [
+                "0 169.254.0.0/16 0-65535",
+                "0 169.254.169.254/32 ",
+                "0 192.0.2.0/24 ",
+                "0 192.0.2.1/32 "
+            ]
+        );
+        assert_eq!(
+            rules_but(&["192.0.2.1:*"], &["net:192.0.2.1:80", "net:192.0.2.1:0"]),
+            ["0 192.0.2.1/32 1-79,81-65535"]
+        );
+        assert_eq!(
+            rules_but(&["192.0.2.1:1-9"], &["net:192.0.2.1:5-65535"]),
+            ["0 192.0.2.1/32 1-4"]
+        );
+    }
+
+    #[test]
+    fn an_answer_permits_nothing_that_is_refused_by_name_or_address() {
+        let contract = contract(
+            &["*.example.org:80-90"],
+            &["net:www.example.org:85-99", "net:192.0.2.2:*"],
+        );
+        let mut permits = Permits::of_contract(&contract, |_| None);
+        let mut ports = |name: &str, address: &str| {
+            let name = name.parse().unwrap();
+            let rules = permits.answer(&name, &[address.parse().unwrap()]).unwrap();
+            let ports: Vec<_> = rules.iter().flat_map(|it| it.ports.ranges).collect();
+            ports.into_iter().find(|range| *range != [0, 0])
+        };
+        assert_eq!(ports("a.example.org", "192.0.2.1"), Some([80, 90]));
+        assert_eq!(ports("a.example.org", "192.0.2.2"), None);
+        assert_eq!(ports("www.example.org", "192.0.2.3"), Some([80, 84]));
     }
 
     #[test]
@@ -355,11 +444,14 @@ mod tests {
 
     #[test]
     fn an_answer_permits_the_ports_of_its_name_and_those_around() {
-        let contract = contract(&[
-            "*.example.org:443",
-            "www.example.org:8000-8001",
-            "192.0.2.0/24:80",
-        ]);
+        let contract = contract(
+            &[
+                "*.example.org:443",
+                "www.example.org:8000-8001",
+                "192.0.2.0/24:80",
+            ],
+            &[],
+        );
         let mut permits = Permits::of_contract(&contract, |_| None);
         let mut answer = |name: &str, address: &str| -> Vec<Vec<[u16; 2]>> {
             let addresses: Vec<IpAddr> = address.split(' ').map(|it| it.parse().unwrap()).collect();
@@ -393,7 +485,7 @@ mod tests {
             .map(|n| format!("192.0.2.1:{}", n * 2))
             .collect();
         let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
-        let permits = Permits::of_contract(&contract(&patterns), |_| None);
+        let permits = Permits::of_contract(&contract(&patterns, &[]), |_| None);
         let error = permits.rules().unwrap_err().to_string();
         assert!(
             error.contains("192.0.2.1/32") && error.contains("65"),
