@@ -288,7 +288,7 @@ impl Refusals {
         self.writes.matches(entry)
     }
 
-    /// Whether moving or removing a name, with what may be below it, is refused.
+    /// Whether moving a name, with what may be below it, is refused.
     pub fn displace(&self, entry: &str) -> bool {
         let holds = |held: &String| {
             held.strip_prefix(entry)

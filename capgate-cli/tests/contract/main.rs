@@ -13,6 +13,7 @@ mod marked;
 mod moving;
 mod packages;
 mod project;
+mod refused;
 mod reviewer;
 mod seed;
 mod watched;

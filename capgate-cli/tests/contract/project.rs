@@ -171,7 +171,8 @@ impl Project {
     }
 }
 
-fn finish(command: &mut Command) -> Done {
+/// Runs a command to its end.
+pub(crate) fn finish(command: &mut Command) -> Done {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Done {

@@ -156,11 +156,7 @@ impl Session {
         let Some(name) = self.resolve(scene, named, false) else {
             return What::Nothing;
         };
-        if op == Op::Rmdir {
-            self.reach_displaced(name, &[op], &scene.moment);
-        } else {
-            self.reach_write(name, &[op], &scene.moment);
-        }
+        self.reach_write(name, &[op], &scene.moment);
         let result = self
             .writes
             .removed(&mut self.ground, name, op, &scene.moment);

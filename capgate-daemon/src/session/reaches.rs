@@ -50,11 +50,6 @@ impl Reaches {
     }
 }
 
-/// A change of names whose directories take along what is in them.
-fn displaces(op: NameOp) -> bool {
-    matches!(op, NameOp::Rename | NameOp::Rmdir)
-}
-
 impl Session {
     fn refused(&self) -> Option<Arc<Refused>> {
         self.reaches.refused.clone()
@@ -92,7 +87,7 @@ impl Session {
         }
     }
 
-    /// A name is put elsewhere or taken away, with all that may be below it.
+    /// A name is put elsewhere, with all that may be below it.
     pub(super) fn reach_displaced(&mut self, name: NameId, ops: &[Op], moment: &Moment) {
         if let Some(refused) = self.refused()
             && let Some(form) = self.form(name)
@@ -139,7 +134,9 @@ impl Session {
                 found => found,
             };
             match found {
-                Ok(found) if displaces(name.op) => self.reach_displaced(found, &ops, &scene.moment),
+                Ok(found) if name.op == NameOp::Rename => {
+                    self.reach_displaced(found, &ops, &scene.moment)
+                }
                 Ok(found) => self.reach_write(found, &ops, &scene.moment),
                 // An attempt that goes on is resolved again when it has succeeded.
                 Err(why) if refused_too => self.unresolved(scene, why),
