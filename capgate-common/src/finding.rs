@@ -12,6 +12,7 @@ use crate::{
     outcome::{LOST_INTERRUPTED, LOST_LEASE, LOST_RACE, Outcome},
     pathform::neutralise,
     suite::{Counted, Mismatch},
+    unseen,
     verdict::Verdict,
 };
 
@@ -238,11 +239,7 @@ impl fmt::Display for Reason {
                 "the daemon's configuration requires probes free of races, and the ones here are not",
             ),
             Self::Lost { kind, count } => write!(f, "{count} lost ({})", neutralise(kind)),
-            Self::Unseen { name } => write!(
-                f,
-                "the job used {}, which the recorder cannot see",
-                neutralise(name)
-            ),
+            Self::Unseen { name } => f.write_str(&neutralise(&unseen::sentence(name))),
             Self::NotRaceFree => {
                 f.write_str("the contract requires probes free of races, and the ones here are not")
             }

@@ -50,4 +50,6 @@ pub mod seal;
 #[cfg(feature = "user")]
 pub mod suite;
 #[cfg(feature = "user")]
+pub mod unseen;
+#[cfg(feature = "user")]
 pub mod verdict;

@@ -117,7 +117,7 @@ fn each_reason_of_incompleteness_is_told() {
         Reason::Unseen {
             name: "io_uring".to_owned(),
         },
-        "the job used io_uring, which the recorder cannot see",
+        "the job opened, named, connected or sent by io_uring (io_uring), which the recorder cannot see",
     );
     check(
         Reason::NotRaceFree,

@@ -691,3 +691,16 @@ fn the_same_behaviour_in_another_order_gives_the_same_recording() {
     );
     assert_eq!(one.recording, other.recording);
 }
+
+#[test]
+fn every_blind_spot_that_is_found_here_has_a_sentence() {
+    for name in [
+        super::UNSEEN_SOCKET_FAMILY,
+        super::UNSEEN_PTRACE,
+        super::UNSEEN_CORE_DUMP,
+        super::UNSEEN_MOUNT_NAMESPACE,
+    ] {
+        let known = capgate_common::unseen::BLIND_SPOTS;
+        assert!(known.iter().any(|(it, _)| *it == name), "{name}");
+    }
+}
