@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What tests call or compile with, beyond what builds the project.
-const PACKAGES: [Package; 17] = [
+const PACKAGES: [Package; 20] = [
     Package {
         name: "btrfs-progs",
         provides: "mkfs.btrfs",
@@ -36,6 +36,11 @@ const PACKAGES: [Package; 17] = [
         name: "ccache",
         provides: "ccache",
         why: "leaves names that move",
+    },
+    Package {
+        name: "curl",
+        provides: "curl",
+        why: "a client whose destinations are told by name",
     },
     Package {
         name: "gcc",
@@ -61,6 +66,16 @@ const PACKAGES: [Package; 17] = [
         name: "libc6-dev",
         provides: "/usr/include/stdio.h",
         why: "the C library's headers",
+    },
+    Package {
+        name: "nodejs",
+        provides: "node",
+        why: "another such client",
+    },
+    Package {
+        name: "postgresql-client",
+        provides: "psql",
+        why: "a client of a name and of a unix socket",
     },
     Package {
         name: "procps",

@@ -16,6 +16,7 @@ mod ambient;
 mod argv;
 mod blind;
 mod budget;
+mod clients;
 mod crash;
 mod enforcement;
 mod job;

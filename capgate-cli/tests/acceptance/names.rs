@@ -37,14 +37,14 @@ for name in sys.argv[1:]:
 ";
 
 /// Where jobs run whose `/etc/resolv.conf` is the test's.
-struct Stand {
+pub(crate) struct Stand {
     service: Service,
-    network: Network,
-    place: Place,
+    pub(crate) network: Network,
+    pub(crate) place: Place,
 }
 
 impl Stand {
-    fn new(configuration: &str) -> Self {
+    pub(crate) fn new(configuration: &str) -> Self {
         let stand = Self {
             service: Service::start(),
             network: Network::new(),
@@ -55,7 +55,7 @@ impl Stand {
     }
 
     /// Runs a job on the near side, gated by a contract if there is one.
-    fn run(&self, contract: Option<&Path>, command: &[&str]) -> Done {
+    pub(crate) fn run(&self, contract: Option<&Path>, command: &[&str]) -> Done {
         self.network.near(|| {
             // For what this thread starts.
             unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
@@ -75,7 +75,7 @@ impl Stand {
 }
 
 /// Takes connections to port 8080 of the far side while something is done.
-fn web<T>(network: &Network, work: impl FnOnce() -> T) -> T {
+pub(crate) fn web<T>(network: &Network, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a AtomicBool, &'a Network);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -97,7 +97,7 @@ fn web<T>(network: &Network, work: impl FnOnce() -> T) -> T {
     })
 }
 
-fn net(done: &Done) -> Vec<String> {
+pub(crate) fn net(done: &Done) -> Vec<String> {
     done.sealed().recording.net.iter().cloned().collect()
 }
 
