@@ -14,6 +14,8 @@ use crate::tracked::Tracked;
 
 /// Longest command line shown of a process, in characters.
 const COMMAND_WIDTH: usize = 80;
+/// Skipped units shown in one note: a skip is to be seen, and a report has an end.
+const SHOWN_UNITS: usize = 200;
 /// Names shown in one note.
 const SHOWN_NAMES: usize = 20;
 
@@ -255,6 +257,19 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
     }
 }
 
+/// What is said of a capability, with the units that were skipped for it.
+fn skipped(said: Phrase, units: &[String]) -> Phrase {
+    let begun = said.and(if units.is_empty() { "" } else { ":" });
+    let named = units
+        .iter()
+        .take(SHOWN_UNITS)
+        .fold(begun, |phrase, unit| phrase.and(" ").and_name(unit));
+    match units.len().saturating_sub(SHOWN_UNITS) {
+        0 => named,
+        more => named.and(format!(" … and {more} more, in the ledger")),
+    }
+}
+
 /// The remarks that decide nothing.
 pub(crate) fn notes(subject: &Subject<'_>) -> Vec<Phrase> {
     let judged = subject.judgement.notes.iter().map(|note| match note {
@@ -263,10 +278,7 @@ pub(crate) fn notes(subject: &Subject<'_>) -> Vec<Phrase> {
             Phrase::sentence(&note.to_string()).and(":"),
             |phrase, name| phrase.and(" ").and_name(name),
         ),
-        Note::Absent { units, .. } => units.iter().fold(
-            Phrase::sentence(&note.to_string()).and(if units.is_empty() { "" } else { ":" }),
-            |phrase, unit| phrase.and(" ").and_name(unit),
-        ),
+        Note::Absent { units, .. } => skipped(Phrase::sentence(&note.to_string()), units),
         note => Phrase::sentence(&note.to_string()),
     });
     let said = subject.notes.iter().map(|note| Phrase::sentence(note));
