@@ -105,6 +105,12 @@ const MICROS: [Micro; 6] = [
 /// The highest ratio that is promised for the suite.
 const SUITE_TARGET: f64 = 1.03;
 
+/// What is measured under enforcement, and its calls in a run.
+const ENFORCED: [(Kind, u32); 2] = [(Kind::UdpConnect, 100_000), (Kind::TcpConnect, 10_000)];
+
+/// The highest ratio of an enforced connect to a recorded one that is promised.
+const ENFORCED_TARGET: f64 = 1.1;
+
 /// Milliseconds that the start and end of a job may take.
 const START_END_TARGET_MS: f64 = 40.0;
 
@@ -114,6 +120,7 @@ const RESIDENT_TARGET_MIB: f64 = 20.0;
 /// The names, beside those of the micro-loads, of what can be measured alone.
 const SUITE: &str = "suite";
 const START_END: &str = "start-end";
+const ENFORCE: &str = "enforce";
 
 /// Measures everything, or only what is named, and prints one table.
 pub(crate) fn measure(only: &[String]) -> Result<()> {
@@ -123,7 +130,7 @@ pub(crate) fn measure(only: &[String]) -> Result<()> {
         );
     }
     let mut known: Vec<_> = MICROS.iter().map(|micro| micro.kind.name()).collect();
-    known.extend([SUITE.into(), START_END.into()]);
+    known.extend([SUITE.into(), START_END.into(), ENFORCE.into()]);
     if let Some(unknown) = only.iter().find(|name| !known.contains(name)) {
         bail!(
             "nothing to measure is called {unknown:?}; known are {}",
@@ -168,6 +175,9 @@ pub(crate) fn measure(only: &[String]) -> Result<()> {
     }
     if wanted(START_END) {
         start_and_end(&mut recorder)?;
+    }
+    if wanted(ENFORCE) {
+        enforced(&recorder, &files.path().join("files"))?;
     }
     idle(&mut recorder, "after all jobs")
 }
@@ -302,6 +312,24 @@ fn start_and_end(recorder: &mut Recorder) -> Result<()> {
     ] {
         if let Some(spread) = Spread::of(times) {
             println!("capgate run -- true, {when}: {spread} ms, target ≤ {START_END_TARGET_MS}");
+        }
+    }
+    Ok(())
+}
+
+/// Times connects in an enforced job, beside those in one that is only recorded.
+fn enforced(recorder: &Recorder, files: &Path) -> Result<()> {
+    for (kind, calls) in ENFORCED {
+        let (mut recorded, mut enforced) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            recorded.push(load(recorder.job(), kind, calls, files)?.0);
+            enforced.push(load(recorder.enforced_job()?, kind, calls, files)?.0);
+        }
+        if let Some(spread) = Spread::of_ratios(&enforced, &recorded) {
+            println!(
+                "{}, enforced: {spread} of recording alone, target ≤ {ENFORCED_TARGET}",
+                kind.name()
+            );
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    net::UdpSocket,
+    net::{TcpListener, TcpStream, UdpSocket},
     path::Path,
     process::Command,
     time::Instant,
@@ -11,6 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use nix::{
+    libc,
+    sys::socket::{setsockopt, sockopt},
+};
 
 /// How many times the load is measured in one run; the median is the run's answer. So many that one part takes about a
 /// millisecond, less than a turn on the CPU: on a busy machine most parts then pass without another process in between.
@@ -31,6 +35,8 @@ pub(crate) enum Kind {
     Exec,
     /// Connect a UDP socket.
     UdpConnect,
+    /// Make a TCP connection, and break it off.
+    TcpConnect,
 }
 
 impl Kind {
@@ -84,6 +90,20 @@ fn prepare(kind: Kind, dir: &Path) -> io::Result<Call> {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
             // The discard port; nothing is sent to it.
             Box::new(move |_| socket.connect("127.0.0.1:9"))
+        }
+        Kind::TcpConnect => {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let to = listener.local_addr()?;
+            // Without waiting for the last packets of each, so that ports do not run out.
+            let at_once = libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            Box::new(move |_| {
+                let stream = TcpStream::connect(to)?;
+                setsockopt(&stream, sockopt::Linger, &at_once)?;
+                listener.accept().map(drop)
+            })
         }
     })
 }

@@ -1,6 +1,7 @@
 //! A private capgated for measurements, and jobs in it.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -67,9 +68,28 @@ impl Recorder {
 
     /// A command of `capgate run` for this daemon, to which the job's words are to be added.
     pub(crate) fn job(&self) -> Command {
+        self.job_with(&[])
+    }
+
+    /// The same, with a network that the kernel enforces: every loopback address may be reached.
+    pub(crate) fn enforced_job(&self) -> Result<Command> {
+        const CONTRACT: &str = concat!(
+            r#"{"allow_net": ["127.0.0.0/8:*"], "cpu_budget": 600, "#,
+            r#""writes": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}"#
+        );
+        let contract = self.dir.join("contract.json");
+        fs::write(&contract, CONTRACT)
+            .with_context(|| format!("cannot write {}", contract.display()))?;
+        let contract = contract.into_os_string();
+        Ok(self.job_with(&["--enforce".as_ref(), "--contract".as_ref(), &contract]))
+    }
+
+    fn job_with(&self, options: &[&OsStr]) -> Command {
         let mut command = Command::new(binary("capgate"));
         command
-            .args(["run", "--record", "--socket"])
+            .args(["run", "--record"])
+            .args(options)
+            .arg("--socket")
             .arg(self.socket());
         // The directory of the bench, not a repository around it.
         command
