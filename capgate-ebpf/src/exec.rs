@@ -1,7 +1,9 @@
 //! Programs that start.
 
 use capgate_common::{
-    event::{EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named, Walked},
+    event::{
+        EXEC_ARGV_CUT, EXEC_ATTEMPT, EXEC_FIRST, EXEC_SCRIPT, ExecRecord, KIND_EXEC, Named, Walked,
+    },
     limits::ARGV_CAP,
 };
 
