@@ -71,7 +71,7 @@ impl Cloud {
     /// The reaches of the last run.
     fn reaches(&self) -> Vec<String> {
         let reaches = self.0.ledger().recording.reaches;
-        reaches.expect("it was watched").into_iter().collect()
+        reaches.unwrap().into_iter().collect()
     }
 }
 
