@@ -348,3 +348,32 @@ fn a_job_that_is_only_recorded_tells_its_reaches_and_passes() {
     assert_eq!(cloud.reaches()[0], az);
     assert_eq!(cloud.reaches().len(), 2);
 }
+
+#[test]
+fn accepting_something_else_leaves_what_is_sealed_and_refused_as_it_is() {
+    let service = serve();
+    let cloud = Cloud::new();
+    let keys = r#""seal_env": ["AZ_*"], "refuse": ["exec:az", "net:192.0.2.1:*"], "refuse_shims": true, "write_paths": []"#;
+    cloud.contract(keys);
+    let script = "test -z \"$AZ_TOKEN\" && echo > new";
+    cloud
+        .run(&service, &[], &["sh", "-c", script])
+        .exits(120)
+        .says("capgate: writes (");
+    let ledger = "tests/capability.actual.json";
+    cloud
+        .0
+        .capgate(&["accept", ledger, "--write", "new"])
+        .exits(0)
+        .leaves_out("refuse");
+    let after = cloud.0.contract_text();
+    let keys = keys.split(", \"write_paths\"").next().unwrap();
+    assert!(after.contains(keys), "{after}");
+    cloud.run(&service, &[], &["sh", "-c", script]).exits(0);
+    cloud
+        .0
+        .capgate(&["init", "--force", "--from", ledger])
+        .exits(0);
+    let written = cloud.0.contract();
+    assert!(written.seal_env.is_empty() && written.refuse.is_empty() && !written.refuse_shims);
+}
