@@ -151,6 +151,8 @@ impl Seat {
             let at = streams.local_addr()?;
             match UdpSocket::bind(at) {
                 Ok(datagrams) => {
+                    // Binding works with the interface down as well; getting there does not.
+                    UdpSocket::bind((loopback, 0))?.connect(at)?;
                     streams.set_nonblocking(true)?;
                     datagrams.set_nonblocking(true)?;
                     return Ok(Self {

@@ -15,11 +15,13 @@ use std::{
     process::Command,
 };
 
-use capgate_common::event::Counters;
+use capgate_common::{contract::Contract, event::Counters};
 use capgate_daemon::{
     decode::DecodeError,
     drain::{self, Take},
     event::{Event, Fact, InetOp, Membership, Named, Top},
+    forwarder::StandIn,
+    permit::Permits,
     probes::{At, ProbeChoice, Probes},
 };
 use hierarchy::cgroup_root;
@@ -379,4 +381,50 @@ thread.join()
         })
         .collect();
     assert_eq!(reached, [Membership::Inside, Membership::Inside]);
+}
+
+#[test]
+fn no_rule_survives_its_job() {
+    let cgroup = Cgroup::new("rules");
+    let mut probes = Probes::load(ProbeChoice::Auto, &cgroup_root(), 4096).unwrap();
+    let id = fs::metadata(&cgroup.0).unwrap().ino();
+    let (root, slash) = (fs::File::open("/").unwrap(), fs::File::open("/").unwrap());
+    let at = At {
+        root: root.as_fd(),
+        slash: slash.as_fd(),
+        mounts: &[],
+        newest_mount: None,
+        resolvers: &[],
+    };
+    let contract = serde_json::json!({
+        "allow_net": ["192.0.2.0/24:80", "[2001:db8::1]:443", "raw:192.0.2.1/1", "www.example.org:443"],
+        "cpu_budget": 1,
+        "writes": capgate_common::ledger::EMPTY_DIGEST,
+    });
+    let contract = Contract::from_json(contract.to_string().as_bytes()).unwrap();
+    let permits = Permits::of_contract(&contract, |_| None);
+    let rules = permits.rules().unwrap();
+    let resolver = "192.0.2.53".parse().unwrap();
+    let stand_ins = [StandIn {
+        resolver,
+        port: 5353,
+    }];
+    // The second one finds the slot as the first one did.
+    for _ in 0..2 {
+        let (job, ring) = probes.open_job(id, 1, &at).unwrap();
+        assert_eq!(probes.rules(), 0);
+        probes.enforce(&job, 1, &rules, &stand_ins).unwrap();
+        assert_eq!(probes.rules(), rules.len() + stand_ins.len());
+        let name = "www.example.org".parse().unwrap();
+        let answered = permits
+            .clone()
+            .answer(&name, &["198.51.100.1".parse().unwrap()])
+            .unwrap();
+        probes.permit(&job, &answered).unwrap();
+        assert_eq!(probes.rules(), rules.len() + stand_ins.len() + 1);
+        probes.close_scope(&job).unwrap();
+        probes.release(job).unwrap();
+        drop(ring);
+        assert_eq!(probes.rules(), 0);
+    }
 }

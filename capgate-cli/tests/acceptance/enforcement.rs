@@ -9,6 +9,7 @@ use std::{
     thread,
 };
 
+use capgate_common::ledger::Reach;
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
@@ -99,6 +100,57 @@ fn denied(done: &Done) -> BTreeSet<String> {
         .filter(|entry| entry.ops.iter().any(|op| op == "denied"))
         .map(|entry| entry.entry.clone())
         .collect()
+}
+
+#[test]
+fn without_network_a_job_reaches_itself_alone() {
+    let programs = Programs::new();
+    let (refused, own) = (programs.build("refused"), programs.build("udp"));
+    let service = Service::start();
+    let network = Network::new();
+    let place = Place::of(0);
+    let _outside = network.near(|| TcpListener::bind("127.77.0.2:5432").unwrap());
+    let run = |command: &[&str]| {
+        network.near(|| {
+            let job = place.job(&service, command).option("--no-network");
+            job.start().wait()
+        })
+    };
+    let done = run(&[&refused, "connect"]);
+    assert_eq!(
+        denied(&done),
+        BTreeSet::from(["127.77.0.2:5432".to_owned()])
+    );
+    let enforced = done.complete().recording.coverage.enforced.as_ref();
+    assert_eq!(enforced.unwrap().reach, Reach::Itself);
+    let done = run(&[&own, "own"]);
+    assert!(done.complete().recording.net.is_empty());
+    // The next job has the place of the one before, and none of its rules.
+    let done = network.near(|| place.record(&service, &[&refused, "not"]));
+    assert_eq!(done.complete().recording.coverage.enforced, None);
+}
+
+#[test]
+fn a_job_whose_names_cannot_be_enforced_does_not_start() {
+    let service = Service::start();
+    let place = Place::of(0);
+    let allowed = place.contract(&contract(&["*.example.org:443", "resolver:53"]));
+    let done = thread::scope(|scope| {
+        let job = || {
+            // Its loopback interface is down.
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            place
+                .job(&service, &["touch", "f"])
+                .gated(&allowed)
+                .start()
+                .wait()
+        };
+        scope.spawn(job).join().unwrap()
+    });
+    assert_eq!(done.code, 125, "{}", done.stderr);
+    assert!(done.stderr.contains("is `lo` up there?"), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    assert!(done.ledger.is_none() && !place.root().join("f").exists());
 }
 
 /// The answer of a resolver that is never the same twice: `nK.example.org` has one of 20 addresses, which other names have too, and

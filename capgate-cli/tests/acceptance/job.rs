@@ -109,6 +109,12 @@ impl<'a> Job<'a> {
         self
     }
 
+    /// With another option of `capgate run`.
+    pub(crate) fn option(mut self, option: &str) -> Self {
+        self.capgate.arg(option);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.capgate.env(name, value);
         self
