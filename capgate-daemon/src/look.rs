@@ -125,8 +125,10 @@ pub struct JobRoot {
     slash: OwnedFd,
     slash_path: Vec<u8>,
     root_path: Vec<u8>,
-    /// Cookie of the daemon's own network namespace; `None` where the kernel has none.
+    /// Cookie of the job's network namespace; `None` where the kernel has none.
     netns: Option<u64>,
+    /// The namespace itself; `None` when it is the daemon's own.
+    there: Option<File>,
     /// The job's cgroup, as `/proc/PID/cgroup` writes it.
     cgroup: Option<Vec<u8>>,
     /// Ids of the mounts that there were when the job began, and the newest one; `None`: every mount is trusted.
@@ -146,9 +148,40 @@ impl JobRoot {
             slash_path,
             root_path,
             netns: netns::cookie().ok(),
+            there: None,
             cgroup: None,
             mounts: None,
         })
+    }
+
+    /// Says in which network namespace the job begins: that of a process, with its cookie. Without it, in the daemon's own.
+    #[must_use]
+    pub fn with_netns(self, cookie: Option<u64>, pid: i32) -> Self {
+        match netns::open(pid) {
+            Ok(there) => Self {
+                netns: cookie,
+                there,
+                ..self
+            },
+            // Nothing is known of it then, not even what is local.
+            Err(_) => Self {
+                netns: None,
+                ..self
+            },
+        }
+    }
+
+    /// What can be found out in the job's network namespace; `None` in another one.
+    fn in_netns<T: Send>(
+        &self,
+        netns: u64,
+        work: impl FnOnce() -> std::io::Result<T> + Send,
+    ) -> Option<T> {
+        if self.netns != Some(netns) {
+            return None;
+        }
+        let there = self.there.as_ref().map(File::try_clone).transpose().ok()?;
+        netns::within_that(there, work).ok()
     }
 
     /// Says which mounts there were when the job began, and which was the newest ([`newest::newest`]; `None`: not known). What is in
@@ -312,17 +345,12 @@ impl Look for JobRoot {
     }
 
     fn addresses(&self, netns: u64) -> Vec<IpAddr> {
-        if self.netns != Some(netns) {
-            return Vec::new();
-        }
-        netns::addresses().unwrap_or_default()
+        self.in_netns(netns, netns::addresses).unwrap_or_default()
     }
 
     fn interface(&self, netns: u64, index: u32) -> Option<Vec<u8>> {
-        if self.netns != Some(netns) {
-            return None;
-        }
-        Some(if_indextoname(index).ok()?.into_bytes())
+        let name = || Ok(if_indextoname(index)?.into_bytes());
+        self.in_netns(netns, name)
     }
 
     fn process(&self, pid: u32) -> Option<Member> {
@@ -330,7 +358,7 @@ impl Look for JobRoot {
     }
 
     fn listeners(&self, netns: u64, ports: &BTreeSet<u16>) -> Vec<(u16, Member)> {
-        if self.netns != Some(netns) {
+        if self.netns != Some(netns) || self.there.is_some() {
             return Vec::new();
         }
         let found = proc::listeners(ports).into_iter();

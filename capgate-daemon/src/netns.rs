@@ -43,7 +43,18 @@ pub fn enter(there: Option<File>) -> io::Result<()> {
 /// # Errors
 /// When the namespace cannot be entered, or the work fails.
 pub fn within<T: Send>(pid: i32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    let Some(there) = open(pid)? else {
+    within_that(open(pid)?, work)
+}
+
+/// Does something in a network namespace, in a thread of its own; `None` is the daemon's.
+///
+/// # Errors
+/// When the namespace cannot be entered, or the work fails.
+pub fn within_that<T: Send>(
+    there: Option<File>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let Some(there) = there else {
         return work();
     };
     thread::scope(|scope| {

@@ -192,6 +192,7 @@ impl Recorder for ProbeRecorder {
         };
         let root = JobRoot::new(beginning.root.as_fd(), opening.slash)
             .map_err(sentence)?
+            .with_netns(opening.client_netns, opening.client_pid)
             .with_cgroup(opening.cgroup.path().as_os_str().as_bytes());
         let mnt_ns = fs::metadata(format!("/proc/{}/ns/mnt", opening.client_pid))
             .map_err(|error| {

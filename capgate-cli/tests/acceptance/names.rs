@@ -213,3 +213,27 @@ fn without_a_resolver_the_name_stays_and_the_destination_is_its_address() {
         ["10.77.20.1:8080", "dns:www.example.org", "resolver:53"]
     );
 }
+
+#[test]
+fn a_server_of_the_job_is_its_own_at_the_addresses_of_its_own_network_namespace() {
+    const SERVER: &str = "
+import socket
+with socket.create_server(('0.0.0.0', 8100)) as server:
+    socket.create_connection(('10.76.0.1', 8100)).close()
+    try:
+        socket.create_connection(('10.77.0.1', 8100)).close()
+    except ConnectionRefusedError:
+        pass
+";
+    let stand = Stand::new(CONFIGURATION);
+    let done = stand.run(None, &[PYTHON, "-c", SERVER]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert_eq!(net(&done), ["10.77.0.1:8100"]);
+    let own: Vec<&str> = done
+        .evidence()
+        .own
+        .iter()
+        .map(|item| item.entry.as_str())
+        .collect();
+    assert_eq!(own, ["10.76.0.1:8100"]);
+}
