@@ -35,6 +35,8 @@ pub(crate) const PLAIN: &[Cell] = &[
     Cell::X86V6_12,
     Cell::Arm64V6_12,
 ];
+/// Of [`PLAIN`] the machines that have nothing but the suite.
+pub(crate) const EMULATED: &[Cell] = &[Cell::X86V6_1, Cell::X86V6_12, Cell::Arm64V6_12];
 /// Rows that run 32-bit x86 programs.
 pub(crate) const X86: &[Cell] = &[Cell::Native, Cell::X86V6_1, Cell::X86V6_12];
 /// Of [`PLAIN`] the kernels that tell of each io_uring request, and those that do not: there a ring as a whole is a blind spot of

@@ -7,6 +7,7 @@ mod escapes;
 mod execs;
 mod filesystems;
 mod long;
+mod lookups;
 mod names;
 mod namespaces;
 mod network;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<Row>)> {
         ("execs", execs::rows()),
         ("escapes", escapes::rows()),
         ("network", network::rows()),
+        ("lookups", lookups::rows()),
         ("enforcement", enforcement::rows()),
         ("refused", refused::rows()),
     ]

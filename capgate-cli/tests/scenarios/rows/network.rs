@@ -69,6 +69,25 @@ fn inet() -> Vec<Row> {
         Row::program("a_packet_socket_on_an_interface", "families packet").net("packet:lo"),
         Row::program("a_virtual_socket", "families vsock").net("vsock:2:1024"),
         Row::program("the_jobs_own_listener_is_no_destination", "serve"),
+        Row::program(
+            "a_listener_on_every_address_is_own_at_the_local_ones_only",
+            "spaces wildcard",
+        )
+        .net("240.0.0.1:47001")
+        .evidence(List::Own, "127.0.0.1:47001 127.99.0.1:47001"),
+        Row::program("a_listener_that_is_gone_was_the_jobs_own", "spaces gone")
+            .evidence(List::Own, "127.0.0.1:47002"),
+        Row::program(
+            "a_listener_of_another_process_of_the_job_is_own",
+            "spaces child",
+        )
+        .evidence(List::Own, "127.0.0.1:47003"),
+        Row::program("a_datagram_socket_is_no_listener", "spaces transport").net("127.0.0.1:47004"),
+        Row::program(
+            "a_listener_in_another_network_namespace_is_not_own",
+            "spaces namespace",
+        )
+        .net("127.0.0.1:47005"),
         Row::program("a_server_that_was_there_before_is_one", "tcp served")
             .outside(|_| TcpListener::bind("127.77.0.1:5432").unwrap())
             .net("127.77.0.1:5432"),
@@ -86,6 +105,19 @@ fn others() -> Vec<Row> {
         )
         .outside(listener("repo/in.sock"))
         .net("unix:./in.sock"),
+        Row::program("a_unix_stream_through_a_link", "unix stream link/out.sock")
+            .given("link->..")
+            .outside(listener("out.sock"))
+            .net("unix:{site}/out.sock"),
+        Row::program(
+            "an_abstract_name_may_have_any_byte",
+            "unix stream @capgate-\u{1b}[2J\u{e9}",
+        )
+        .outside(|_| {
+            let name = SocketAddr::from_abstract_name("capgate-\u{1b}[2J\u{e9}").unwrap();
+            UnixListener::bind_addr(&name).unwrap()
+        })
+        .net("unix:@capgate-\\x1b[2J\u{e9}"),
         Row::program("a_unix_datagram_by_path", "unix datagram {site}/out.sock")
             .outside(|site| UnixDatagram::bind(site.path("out.sock")).unwrap())
             .net("unix:{site}/out.sock"),
