@@ -634,6 +634,48 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_of_a_resolver_is_read_with_its_ends() {
+        let fixed = |protocol: u16, op: u16| {
+            let mut fixed = Vec::new();
+            for word in [5u64, 6] {
+                fixed.extend(word.to_ne_bytes());
+            }
+            for addr in [[192, 0, 2, 53], [192, 0, 2, 7]] {
+                fixed.extend(addr);
+                fixed.extend([0; 12]);
+            }
+            for word in [7u32, 0, 3] {
+                fixed.extend(word.to_ne_bytes());
+            }
+            for half in [4000, AF_INET, protocol, wire::TCP_SYN, op, 0] {
+                fixed.extend(half.to_ne_bytes());
+            }
+            fixed
+        };
+        let read = |protocol, op| decode(&record(wire::KIND_DNS, &fixed(protocol, op), b"abc"));
+        let Fact::Dns(dns) = read(IPPROTO_TCP, wire::DNS_ANSWER).unwrap().fact else {
+            panic!("another fact");
+        };
+        let flow = Flow {
+            netns: 5,
+            socket: 6,
+            resolver: "192.0.2.53".parse().unwrap(),
+            local: "192.0.2.7".parse().unwrap(),
+            local_port: 4000,
+            tcp: true,
+        };
+        assert_eq!(dns.flow, flow);
+        assert!(dns.answer && dns.syn);
+        assert_eq!((dns.seq, dns.at, dns.total), (7, 0, 3));
+        assert_eq!(dns.piece, b"abc");
+        assert_eq!(
+            read(1, wire::DNS_QUERY),
+            Err(DecodeError::Value("transport"))
+        );
+        assert_eq!(read(IPPROTO_UDP, 3), Err(DecodeError::Value("direction")));
+    }
+
+    #[test]
     fn an_unknown_kind_is_an_error() {
         assert_eq!(decode(&record(99, &[], &[])), Err(DecodeError::Kind(99)));
     }
