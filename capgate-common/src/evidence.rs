@@ -57,6 +57,9 @@ pub struct Skip {
     pub first_ms: u64,
 }
 
+/// The operation of what the kernel refused since the job is enforced.
+pub const DENIED: &str = "denied";
+
 /// What is known about a member of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt::Write as _};
 use capgate_common::{
     compare::{Finding, NameDifference, Note, Reason},
     escapes,
-    evidence::{Column, Entry, Process},
+    evidence::{Column, DENIED, Entry, Process},
     verdict::Verdict,
 };
 
@@ -231,7 +231,12 @@ pub(crate) fn who(entry: &Entry) -> Phrase {
         1 => "once".to_owned(),
         count => format!("{count} times"),
     };
-    phrase.and(format!(", first at {}, {times}", seconds(entry.first_ms)))
+    let refused = entry.ops.iter().any(|op| op == DENIED);
+    let refused = if refused { ", denied" } else { "" };
+    phrase.and(format!(
+        ", first at {}, {times}{refused}",
+        seconds(entry.first_ms)
+    ))
 }
 
 /// Milliseconds as seconds.

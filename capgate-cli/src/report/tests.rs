@@ -4,7 +4,7 @@ use capgate_common::{
     change::Change,
     compare::{Case, judge, seal},
     contract::Contract,
-    evidence::{Column, Entry, Evidence, Process},
+    evidence::{Column, DENIED, Entry, Evidence, Process},
     ledger::{Ledger, ProbeSet, Recording},
     outcome::Outcome,
     pathform::Forms,
@@ -364,4 +364,23 @@ fn the_line_that_accepts_is_safe_to_paste_and_names_what_the_report_shows() {
     // No pattern permits what is no destination, and nobody accepts anything of a job that failed.
     assert!(!text.contains("--net"), "{text}");
     assert!(!plain(&report(Format::Human)).contains("capgate accept"));
+}
+
+#[test]
+fn what_the_kernel_refused_is_called_denied() {
+    let check = |ops: &[&str], expect: &str| {
+        let entry = Entry {
+            column: Column::Net,
+            entry: "192.0.2.1:9".to_owned(),
+            addresses: std::collections::BTreeSet::new(),
+            ops: ops.iter().copied().map(str::to_owned).collect(),
+            count: 2,
+            first_ms: 1500,
+            by: Vec::new(),
+        };
+        assert_eq!(super::who(&entry).plain(), expect);
+    };
+    let who = "by an unknown process, first at 1.500 s, 2 times";
+    check(&["connect"], who);
+    check(&["connect", DENIED], &format!("{who}, denied"));
 }

@@ -52,7 +52,10 @@ fn an_attempt_counts() {
 fn a_refused_udp_connect_counts_though_nothing_is_sent() {
     check("denied 192.0.2.1:53", "", "192.0.2.1:53", ["", "", ""]);
     let record = tell("denied 192.0.2.1:53", Machine::new(""));
-    assert_eq!(record.evidence.entries[0].ops, ["connect", "denied"]);
+    assert_eq!(
+        record.evidence.entries[0].ops,
+        ["connect", capgate_common::evidence::DENIED]
+    );
 }
 
 #[test]
