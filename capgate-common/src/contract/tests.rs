@@ -139,6 +139,9 @@ fn a_table_has_names_and_meanings_of_one_line() {
     }
     let twice = with("capabilities", &json!({"a": "x"})).replace("{\"a\"", r#"{"a":"y","a""#);
     refuse(&twice, "the key `a` is there twice");
+    // The whole chain is shown, and says it once.
+    let error = Contract::from_json(twice.as_bytes()).expect_err("twice");
+    assert!(std::error::Error::source(&error).is_none(), "{error}");
 }
 
 #[test]

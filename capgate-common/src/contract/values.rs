@@ -20,7 +20,8 @@ pub(super) struct Values(BTreeMap<&'static str, Value>);
 
 impl Values {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, ContractError> {
-        let Object(pairs) = serde_json::from_slice(bytes)?;
+        let Object(pairs) = serde_json::from_slice(bytes)
+            .map_err(|error| ContractError::Syntax(error.to_string()))?;
         let mut values = BTreeMap::new();
         for (name, Unique(value)) in pairs {
             let Some(key) = KEYS.into_iter().find(|&key| key == name) else {
