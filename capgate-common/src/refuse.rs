@@ -9,7 +9,7 @@ use crate::{
     address::NetEntry,
     glob::{GlobError, GlobPatterns},
     netpattern::{NetPattern, NetPatterns},
-    pathform::{Forms, unescape},
+    pathform::{Forms, neutralise, unescape},
 };
 
 /// How a refusal of a program begins, and a reach of one.
@@ -110,17 +110,36 @@ impl FromStr for Refusal {
             if program.is_empty() {
                 return Err("a program is expected after `exec:`".to_owned());
             }
+            // No program's entry ends so: it would refuse nothing.
+            if program.ends_with('/') {
+                return Err(format!(
+                    "`{}` is a directory, which is not executed; what lies in it is `{EXEC}{program}**`",
+                    neutralise(program)
+                ));
+            }
             if program.contains('/') || program.starts_with("memfd:") {
                 What::Program(program.to_owned())
             } else {
                 What::Name(program.to_owned())
             }
         } else if let Some(destination) = text.strip_prefix(NET) {
-            net(destination)?
+            match net(destination)? {
+                // It is never an entry: it would refuse nothing.
+                What::Net(pattern) if pattern.is_own() => {
+                    return Err(
+                        "`self` cannot be refused; name the address and the port".to_owned()
+                    );
+                }
+                what => what,
+            }
         } else if text.starts_with(UNIX) {
             net(text)?
         } else if let Some(glob) = text.strip_prefix(WRITE) {
-            What::Write(glob.to_owned())
+            // A directory's entry ends with a slash in the ledger, and without one where a single write of it is looked at.
+            let name = glob
+                .strip_suffix('/')
+                .filter(|name| !name.is_empty() && !name.ends_with('/'));
+            What::Write(name.unwrap_or(glob).to_owned())
         } else {
             return Err(
                 "`exec:`, `net:`, `unix:` or `write:` is expected at the beginning".to_owned(),

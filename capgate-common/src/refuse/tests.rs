@@ -48,6 +48,18 @@ fn a_destination_is_refused_by_the_syntax_of_allow_net() {
 }
 
 #[test]
+fn what_would_refuse_nothing_is_an_error_or_taken_for_what_it_means() {
+    let problem = |text: &str| text.parse::<Refusal>().expect_err(text);
+    assert!(problem("net:self").contains("`self` cannot be refused"));
+    assert!(problem("exec:/opt/az/").contains("`exec:/opt/az/**`"));
+    assert!(refusals(&["write:out/"]).write("out"));
+    assert!(refusals(&["write:**/cache/"]).write("a/cache"));
+    for text in ["write:out//", "write:"] {
+        assert!(Refusals::new(parse(&[text])).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn moving_a_directory_moves_what_is_refused_in_it() {
     let refusals = refusals(&["write:~/.ssh/**", "write:/etc/passwd"]);
     for (entry, write, displace) in [
