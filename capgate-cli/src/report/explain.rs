@@ -329,7 +329,7 @@ pub(crate) fn first_line(subject: &Subject<'_>) -> (Phrase, Phrase) {
     let headline = Phrase::sentence(&subject.judgement.headline);
     let mut about = Phrase::default();
     if let Some(job) = subject.job {
-        about = about.and_all(Phrase::sentence(&format!("job {job}, ")));
+        about = about.and("job ").and_all(Phrase::sentence(job)).and(", ");
     }
     about = match subject.contract {
         Some(contract) => about.and("contract ").and_name(contract).and(", "),

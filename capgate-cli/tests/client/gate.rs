@@ -194,7 +194,7 @@ fn names_added_and_removed_are_shown() {
 fn other_formats_go_to_stdout_after_the_job() {
     for (format, start) in [
         ("json", "{\n"),
-        ("markdown", "### capgate: `net`"),
+        ("markdown", "### capgate: `net`\n\njob `j-1`, contract `"),
         ("github", "::error title=capgate::net (job"),
         ("gitlab", "[\n"),
         (
