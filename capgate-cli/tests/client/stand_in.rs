@@ -138,7 +138,7 @@ impl StandIn {
     /// Waits until a lease has ended; says whether it was asked to finish first.
     pub(crate) fn until_lease_ends(&self) -> bool {
         let (seen, changed) = &*self.seen;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut seen = seen.lock().unwrap();
         while seen.ended == 0 {
             let left = deadline.saturating_duration_since(Instant::now());

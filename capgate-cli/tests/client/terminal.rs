@@ -106,7 +106,7 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn expect(&mut self, words: &str) -> String {
         let (screen, changed) = &*self.screen;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut screen = screen.lock().unwrap();
         loop {
             let new = &screen[self.read..];

@@ -29,7 +29,7 @@ pub(crate) const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934c
 
 /// Waits until something is so.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -93,7 +93,7 @@ impl Drop for TestCgroup {
 
 /// [`eventually`], without a panic on the way out of another one.
 fn eventually_or(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         if Instant::now() > deadline {
             eprintln!("never happened: {what}");
@@ -206,7 +206,7 @@ impl Daemon {
 
     fn wait_until_serving(&mut self) {
         let socket = self.socket();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while UnixStream::connect(&socket).is_err() {
             let ended = self.child.try_wait().unwrap();
             assert!(

@@ -100,7 +100,7 @@ fn the_service_manager_is_told_that_it_is_ready_lives_and_stops() {
     let path = place.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     let wrapper = [
         "env".to_owned(),
