@@ -82,8 +82,8 @@ pub fn is_sealed(patterns: &[EnvPattern], entry: &[u8]) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// Not a JSON object with `seal_env` and nothing else.
-    #[error("not a JSON object with the one key `seal_env`: {}", neutralise(&.0.to_string()))]
-    Malformed(#[from] serde_json::Error),
+    #[error("not a JSON object with the one key `seal_env`: {}", neutralise(.0))]
+    Malformed(String),
     /// A pattern that is refused.
     #[error("`seal_env`[{index}]: {}", neutralise(.problem))]
     Pattern {
@@ -105,7 +105,12 @@ pub fn list(bytes: &[u8]) -> Result<Vec<EnvPattern>, ListError> {
         seal_env: Vec<String>,
     }
 
-    let List { seal_env } = serde_json::from_slice(bytes)?;
+    // serde takes a list of its values for a struct as well.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ListError::Malformed("a list".to_owned()));
+    }
+    let List { seal_env } =
+        serde_json::from_slice(bytes).map_err(|error| ListError::Malformed(error.to_string()))?;
     let patterns = seal_env.iter().enumerate();
     patterns
         .map(|(index, text)| {
@@ -179,6 +184,7 @@ mod tests {
             br#"{"seal_env": [], "refuse": []}"#,
             br#"{"seal_env": [], "seal_env": []}"#,
             br#"{"seal_env": "AWS_*"}"#,
+            br#" [["AWS_*"]]"#,
         ] {
             assert!(
                 texts(bytes)
