@@ -9,6 +9,7 @@ use capgate_common::{
     ledger::{self, Ledger},
     pathform::Forms,
     rules::{Rules, tokens},
+    verdict::Verdict,
 };
 use nix::unistd::{User, getuid};
 
@@ -65,13 +66,32 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<i32> {
         }
         None => {
             let judgement = judge(&Case::of_ledger(&ledger, None));
+            let notes: Vec<String> = sealed_as(&ledger).into_iter().collect();
             delivery.deliver(&Subject {
                 evidence,
+                notes: &notes,
                 ..Subject::of_file(&ledger, &judgement)
             })?;
         }
     }
     Ok(0)
+}
+
+/// What a ledger that broke its contract was sealed as: without the contract nothing else in a report tells.
+fn sealed_as(ledger: &Ledger) -> Option<String> {
+    let harmless = [Verdict::Match, Verdict::Recorded];
+    let words: Vec<&str> = ledger
+        .verdict
+        .iter()
+        .filter(|verdict| !harmless.contains(verdict))
+        .map(|verdict| verdict.word())
+        .collect();
+    (ledger.cpu_budget.is_some() && !words.is_empty()).then(|| {
+        format!(
+            "the ledger was sealed as {}, and this report does not judge it: give the contract by `--contract FILE`",
+            words.join(", ")
+        )
+    })
 }
 
 /// Reports on a ledger under a contract, and comes back with the exit code of the table of verdicts.

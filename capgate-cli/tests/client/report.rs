@@ -59,10 +59,15 @@ fn a_report_says_which_names_lie_among_the_sources_and_its_line_accepts_them() {
     let line = lines.find(|it| it.starts_with("capgate accept")).unwrap();
     let mut shell = Command::new("sh");
     let path = std::path::Path::new(env!("CARGO_BIN_EXE_capgate"));
-    shell.current_dir(stand.path("")).args(["-c", line]).env(
-        "PATH",
-        format!("{}:/usr/bin:/bin", path.parent().unwrap().display()),
-    );
+    // A reviewer is not in CI, and the test may be.
+    shell
+        .env_clear()
+        .current_dir(stand.path(""))
+        .args(["-c", line])
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", path.parent().unwrap().display()),
+        );
     let accepted = output(&mut shell);
     assert_eq!(
         accepted.status.code(),
@@ -72,6 +77,23 @@ fn a_report_says_which_names_lie_among_the_sources_and_its_line_accepts_them() {
     );
     let again = output(&mut stand.run(&["true"]));
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+}
+
+#[test]
+fn a_report_without_the_contract_says_that_it_was_broken() {
+    let stand = Stand::with(|it| it.recording = writes(&["new"]));
+    let run = output(&mut stand.run(&["true"]));
+    assert_eq!(run.status.code(), Some(120), "{}", text(&run.stderr));
+    let report = |format: &str| {
+        let ledger = "tests/capability.actual.json";
+        let report = output(&mut stand.capgate(["report", ledger, "--format", format]));
+        assert_eq!(report.status.code(), Some(0), "{}", text(&report.stderr));
+        text(&report.stdout)
+    };
+    for format in ["human", "markdown", "json", "junit"] {
+        let said = report(format);
+        assert!(said.contains("sealed as writes"), "{format}: {said}");
+    }
 }
 
 #[test]
