@@ -81,8 +81,9 @@ pub fn judge(forms: &Forms, seen: Seen<'_>, told: &Told) -> Result<Judgement, St
     };
     let mut judgement = Judgement::default();
     seen_by_strace(&names, seen, told, &mut judgement)?;
-    seen_by_walk(&names, seen, told, &mut judgement)?;
-    told_as_written(&names, seen, told, &mut judgement)?;
+    let changes = Changes::between(seen.before, seen.after);
+    seen_by_walk(&names, seen, &changes, told, &mut judgement)?;
+    told_as_written(&names, seen, &changes, told, &mut judgement)?;
     told_as_transient(&names, seen, told, &mut judgement)?;
     let programs = names.entries(&seen.story.programs)?;
     for program in programs.difference(&told.programs) {
@@ -162,10 +163,10 @@ fn seen_by_strace(
 fn seen_by_walk(
     names: &Names<'_>,
     seen: Seen<'_>,
+    changes: &Changes,
     told: &Told,
     judgement: &mut Judgement,
 ) -> Result<(), String> {
-    let changes = Changes::between(seen.before, seen.after);
     for path in &changes.files {
         let form = names.form(path)?;
         let counts = told.written.contains(&form.entry)
@@ -188,10 +189,10 @@ fn seen_by_walk(
 fn told_as_written(
     names: &Names<'_>,
     seen: Seen<'_>,
+    changes: &Changes,
     told: &Told,
     judgement: &mut Judgement,
 ) -> Result<(), String> {
-    let changes = Changes::between(seen.before, seen.after);
     let files: BTreeSet<String> = names.entries(seen.story.files.keys().chain(&changes.files))?;
     let mut directories = BTreeSet::new();
     let mut some = BTreeSet::new();
