@@ -9,7 +9,7 @@ use capgate_common::protocol::{JobInfo, Request, Response, Status};
 use serde::Serialize;
 
 use crate::{
-    args::{LogArgs, PsArgs, ShowArgs, StatusArgs, StopArgs},
+    args::{Daemon, LogArgs, PsArgs, ShowArgs, StatusArgs, StopArgs},
     client::{ClientError, Connection},
     report::{self, Delivery, Subject},
     shown::{harmless, harmless_json},
@@ -23,18 +23,8 @@ const COMMAND_WIDTH: usize = 60;
 /// # Errors
 /// When the daemon cannot be asked, or stdout not written.
 pub(crate) fn ps(args: &PsArgs) -> anyhow::Result<i32> {
-    let what = "list the jobs";
-    let answer = Connection::open(&args.daemon.socket)?.ask(what, &Request::Ps)?;
-    let Response::Jobs { jobs } = answer else {
-        return Err(ClientError::Unexpected(what).into());
-    };
-    let text = if args.json {
-        jobs.iter().map(json_line).collect()
-    } else {
-        table(&jobs)
-    };
-    report::to_stdout(&text)?;
-    Ok(0)
+    let jobs = ask(&args.daemon, "list the jobs")?;
+    list(&jobs, args.json)
 }
 
 /// `capgate log`.
@@ -42,21 +32,30 @@ pub(crate) fn ps(args: &PsArgs) -> anyhow::Result<i32> {
 /// # Errors
 /// When the daemon cannot be asked, or stdout not written.
 pub(crate) fn log(args: &LogArgs) -> anyhow::Result<i32> {
-    let what = "list the finished jobs";
-    let answer = Connection::open(&args.daemon.socket)?.ask(what, &Request::Ps)?;
-    let Response::Jobs { mut jobs } = answer else {
-        return Err(ClientError::Unexpected(what).into());
-    };
+    let mut jobs = ask(&args.daemon, "list the finished jobs")?;
     jobs.retain(|job| {
         let finished = matches!(job.state.as_str(), "done" | "lost");
         finished && args.labels.iter().all(|label| job.labels.contains(label))
     });
     jobs.reverse();
     jobs.truncate(args.number);
-    let text = if args.json {
+    list(&jobs, args.json)
+}
+
+/// Every job that the daemon shows this user, oldest first.
+fn ask(daemon: &Daemon, what: &'static str) -> Result<Vec<JobInfo>, ClientError> {
+    match Connection::open(&daemon.socket)?.ask(what, &Request::Ps)? {
+        Response::Jobs { jobs } => Ok(jobs),
+        _ => Err(ClientError::Unexpected(what)),
+    }
+}
+
+/// The jobs on stdout: a table, or one JSON object a line.
+fn list(jobs: &[JobInfo], json: bool) -> anyhow::Result<i32> {
+    let text = if json {
         jobs.iter().map(json_line).collect()
     } else {
-        table(&jobs)
+        table(jobs)
     };
     report::to_stdout(&text)?;
     Ok(0)

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{ErrorKind, Read as _, Write as _},
+    io::Write as _,
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -19,6 +19,7 @@ use crate::{
     job::{Done, Place},
     network::Network,
     programs::Programs,
+    resolver::message,
     service::Service,
 };
 
@@ -178,18 +179,6 @@ fn answer(query: &[u8], turn: usize, is_tcp: bool) -> Vec<u8> {
         answer.extend(address.octets());
     }
     answer
-}
-
-/// A message of a stream; `None` at its end.
-fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut length = [0; 2];
-    match stream.read_exact(&mut length) {
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,
-        read => read.unwrap(),
-    }
-    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut message).unwrap();
-    Some(message)
 }
 
 #[test]

@@ -243,7 +243,7 @@ impl Resolver {
 }
 
 /// A message of a stream; `None` at its end.
-fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub(crate) fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut length = [0; 2];
     match stream.read_exact(&mut length) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return None,
